@@ -308,8 +308,8 @@ import ul2_tasks
 
 include 'gin/ul2_tiny.gin'
 
-VOCABULARY = @ul2_tasks.open_vocabulary()
-ul2_tasks.open_vocabulary.spec = 'my.model'
+VOCABULARY = @ul2_tasks.seqio_vocabulary()
+ul2_tasks.seqio_vocabulary.vocabulary = 'my.model'
 MIXTURE_OR_TASK_NAME = 'mine_mix'
 TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': 128}
 USE_CACHED_TASKS = True

@@ -47,11 +47,9 @@ def main() -> None:
     chat = ul2_tasks.Chat("talks", args.chat, args.renderer, validation=held_out_part, mode="[S]", truncation="drop")
     vocabulary = chat.renderer.vocabulary
     texts = ul2_tasks.Mixture("texts", args.corpus, vocabulary)
-    # Examples have the tokenizer's own ids. Where its id 0 is text, those of the vocabulary are one higher, and EOS is the padding.
-    shift = ul2_tasks.id_shift(vocabulary)
-    eos = vocabulary.eos_id - shift
-    pad = eos if shift else 0
-    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos}
+    eos = vocabulary.eos_id
+    pad = eos if vocabulary.uses_0 else 0
+    ids: Any = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": eos}
     config = transformers.T5Config(vocab_size=ul2_tasks.embedding_rows(vocabulary), **ids, **SIZES[args.model], **T5)
     model: Any = transformers.T5ForConditionalGeneration(config)
 
@@ -96,7 +94,7 @@ def main() -> None:
     model.eval()
     reply = model.generate(prompt, max_new_tokens=args.length, do_sample=False, eos_token_id=int(example["targets"][-1]))
     for name, ids in (("prompt", example["inputs"]), ("data", example["targets"]), ("reply", reply[0, 1:])):
-        print(f"{name}: {vocabulary.decode([id + shift for id in ids.tolist()])}")
+        print(f"{name}: {vocabulary.decode(ids.tolist())}")
 
 
 def arguments() -> argparse.Namespace:

@@ -68,7 +68,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.
 
 
 def vocabulary_of(spec: str) -> seqio.Vocabulary:
-    return ul2_tasks.open_vocabulary(spec) if spec else ul2_tasks.default_vocabulary()
+    return ul2_tasks.seqio_vocabulary(spec or "default")
 
 
 def mixture(web: str, best: str, vocabulary: seqio.Vocabulary, second_stage: int, rows: int, steps: int) -> str:

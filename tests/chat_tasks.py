@@ -4,7 +4,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import default_vocabulary
+from ul2_tasks import seqio_vocabulary
 from ul2_tasks.example_features import CHAT, PROMPT_COMPLETION
 
 COUNT = 400  # in each split
@@ -49,7 +49,7 @@ def conversations(form: str = "chat") -> str:
     marks = seqio.PassThroughVocabulary(4)
     features = {
         key: seqio.Feature(
-            default_vocabulary() if feature.dtype == "int32" else marks, add_eos=False, dtype=tf.as_dtype(feature.dtype)
+            seqio_vocabulary() if feature.dtype == "int32" else marks, add_eos=False, dtype=tf.as_dtype(feature.dtype)
         )
         for key, feature in spec.items()
     }

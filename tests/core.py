@@ -27,7 +27,6 @@ CORE = {
     "files": set(),
     "images": set(),
     "store": set(),
-    "tokenizers": {"in_graphs"},
     "sources": set(),
     "jobs": set(),
     "chat": set(),

@@ -15,8 +15,9 @@ from sentencepiece import sentencepiece_model_pb2
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.solution import DenoisingConfiguration
 from ul2_tasks.tasks.preprocessors import chunk, corrupt, solve_features
+from ul2_tasks.tasks.vocabulary import special_in_seqio
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, as_vocabulary, special_tokens
 
 UNIFORM = tuple(
     SpanDenoiser(
@@ -153,7 +154,8 @@ def denoise(documents, sequence_length, denoiser, vocabulary, seed=0, add_eos=Tr
 
 
 def special_for(denoiser, vocabulary, modes) -> SpecialTokens:
-    return special_tokens(vocabulary, denoiser.mode, modes=modes)
+    own = as_vocabulary(vocabulary)
+    return special_in_seqio(special_tokens(own, denoiser.mode, modes=modes), own)
 
 
 def flat(lists) -> list[int]:

@@ -203,7 +203,7 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path
         "import functools, seqio, ul2_tasks\n"
         "from ul2_tasks.sources.memory import texts_in_memory\n"
         "from ul2_tasks.tasks.sources import seqio_source\n"
-        "feature = seqio.Feature(ul2_tasks.default_vocabulary())\n"
+        "feature = seqio.Feature(ul2_tasks.seqio_vocabulary())\n"
         "def rename(dataset, **_):\n"
         "    return dataset.map(lambda x: {'inputs': x['text'], 'targets': x['text']})\n"
         "seqio.TaskRegistry.add('doctor_plain', source=seqio_source(texts_in_memory(['a', 'b'])),\n"

@@ -13,7 +13,6 @@ GROUND = {
     "cached",
     "compiled",
     "counting",
-    "datasets",
     "example_features",
     "extras",
     "graphs",

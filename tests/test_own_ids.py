@@ -26,7 +26,7 @@ from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.steps import show_step
-from ul2_tasks.tokenizers.special_ids import special_tokens, text_vocabulary
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens, text_vocabulary
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
@@ -184,7 +184,7 @@ TAKEN = {
 def test_what_something_else_needs_is_no_sentinel_and_no_mode(token, by, folder, own):
     vocabulary = ul2_tasks.open_vocabulary(folder, sentinels=4, modes=[])
     if token == "d" and by == "mode":
-        assert special_tokens(vocabulary, "[Q]", modes={"[Q]": "d"}).mode == (own["d"] + 1,), "a text, which is tokenized"
+        assert special_tokens(vocabulary, "[Q]", modes={"[Q]": "d"}).mode == (own["d"],), "a text, which is tokenized"
         return
     given = {"id": {"sentinels": [own[token]]}, "token": {"sentinels": [token]}, "mode": {"modes": {"[Q]": token}}}.get(
         by, {"modes": {"[Q]": own[token]}}
@@ -199,15 +199,15 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
     names = ["<my_0>", "<unused7>"]
     special = special_tokens(vocabulary, "[Q]", names, {"[Q]": "[R]"})
     assert special == special_tokens(vocabulary, "[Q]", [own[name] for name in names], {"[Q]": own["[R]"]})
-    assert special.sentinels == tuple(own[name] + 1 for name in names)
-    assert special.mode == (own["[R]"] + 1,)
-    assert special.reserved == {0, *special.mode, *special.sentinels}
-    text = text_vocabulary(vocabulary, special.reserved - {0})
+    assert special.sentinels == tuple(own[name] for name in names)
+    assert special.mode == (own["[R]"],)
+    assert special.reserved == {*special.mode, *special.sentinels}
+    text = text_vocabulary(vocabulary, special.reserved)
     assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
     with pytest.raises(ValueError, match="<unused99>"):
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])
     with pytest.raises(ValueError, match="<a>"):
-        special_tokens(seqio.ByteVocabulary(extra_ids=3), None, ["<a>"])
+        special_tokens(as_vocabulary(seqio.ByteVocabulary(extra_ids=3)), None, ["<a>"])
 
 
 def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_first):
@@ -222,7 +222,7 @@ def test_a_decoder_begins_with_no_token_that_nobody_named(name, folder, unknown_
 
 @pytest.mark.parametrize("zero_is_text", [True, False])
 def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypatch, capsys):
-    """Those of examples are the tokenizer's own, and those of its vocabulary are one higher where 0 is a token of text."""
+    """Those of examples are the tokenizer's own, and those of SeqIO are one higher where 0 is a token of text."""
     pytest.importorskip("transformers")
     page = (REPOSITORY / "docs" / "get_started" / "from_hugging_face.md").read_text()
     code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2])
@@ -234,7 +234,7 @@ def test_a_page_decodes_the_ids_of_its_examples(zero_is_text, tmp_path, monkeypa
     documents = ul2_tasks.embedded_documents()
     (tmp_path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     exec(compile(code, "page", "exec"), variables := {})
-    assert ul2_tasks.id_shift(variables["vocabulary"]) == zero_is_text
+    assert ul2_tasks.seqio_vocabulary(variables["vocabulary"]).id_shift == zero_is_text
     denoiser, text = capsys.readouterr().out.split(" ", 1)
     mode = text[:3]
     assert mode == f"[{denoiser[0].upper()}]"

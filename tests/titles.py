@@ -3,7 +3,7 @@
 import seqio
 import tensorflow as tf
 
-from ul2_tasks import default_vocabulary, embedded_documents
+from ul2_tasks import embedded_documents, seqio_vocabulary
 
 NAME = "titles"
 VALIDATION = 50  # documents
@@ -23,7 +23,7 @@ def read(split, shuffle_files, seed=None) -> tf.data.Dataset:
 def titles() -> str:
     """The name of the task, which is registered once."""
     if NAME not in seqio.TaskRegistry.names():
-        feature = seqio.Feature(default_vocabulary(), add_eos=True)
+        feature = seqio.Feature(seqio_vocabulary(), add_eos=True)
         seqio.TaskRegistry.add(
             NAME,
             seqio.FunctionDataSource(read, splits=["train", "validation"]),

@@ -56,11 +56,11 @@ from ul2_tasks.tasks.registry import register as register
 from ul2_tasks.tasks.registry import register_chat as register_chat
 from ul2_tasks.tasks.registry import register_image_text as register_image_text
 from ul2_tasks.tasks.sources import seqio_source as seqio_source
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary as seqio_vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary as open_vocabulary
 from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary as HuggingFaceVocabulary
 from ul2_tasks.tokenizers.sentencepiece import default_vocabulary as default_vocabulary
 from ul2_tasks.tokenizers.special_ids import check_round_trip as check_round_trip
 from ul2_tasks.tokenizers.special_ids import embedding_rows as embedding_rows
-from ul2_tasks.tokenizers.special_ids import id_shift as id_shift
 
 __version__: str

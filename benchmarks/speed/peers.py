@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.lengths import Chunk, chunk_length
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, as_vocabulary, special_tokens
 
 BUFFERS = 1 << 28  # bytes that the buffers which tf.data sizes itself may grow to
 EXAMPLES_PER_BATCH = 128
@@ -85,7 +85,7 @@ def recipe(
     sentinels: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
     """`peer` as a SeqIO preprocessor."""
-    mode = special_tokens(output_features["targets"].vocabulary, denoiser.mode, sentinels).mode
+    mode = special_tokens(as_vocabulary(output_features["targets"].vocabulary), denoiser.mode, sentinels).mode
     return peer(dataset, output_features, denoiser, chunk_length(denoiser, sequence_length), mode)
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     for shard in range(SHARDS):
         tokens, lengths = store.read_documents(np.arange(shard, store.documents, SHARDS))
         with tf.io.TFRecordWriter(f"records/train.tfrecord-{shard:05}-of-{SHARDS:05}") as file:
-            for document in np.split(tokens + np.int32(manifest["id_shift"]), np.cumsum(lengths)[:-1]):
+            for document in np.split(tokens, np.cumsum(lengths)[:-1]):
                 feature = tf.train.Feature(int64_list=tf.train.Int64List(value=document))
                 file.write(tf.train.Example(features=tf.train.Features(feature={"targets": feature})).SerializeToString())
 

@@ -10,7 +10,7 @@ import seqio
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk, chunk_length
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, as_vocabulary, special_tokens
 
 SENTINELS = 1280
 VOCABULARY = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL), extra_ids=SENTINELS)
@@ -18,7 +18,7 @@ SENTINEL_IDS = tuple(VOCABULARY.vocab_size - 1 - sentinel for sentinel in range(
 
 
 def special(denoiser: Denoiser) -> SpecialTokens:
-    return special_tokens(VOCABULARY, denoiser.mode, SENTINEL_IDS)
+    return special_tokens(as_vocabulary(VOCABULARY), denoiser.mode, SENTINEL_IDS)
 
 
 def solved(denoiser: Denoiser, length: int) -> Chunk:

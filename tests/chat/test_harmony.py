@@ -9,8 +9,8 @@ from chat_support import GOLDEN, harmony, o200k_file
 
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.o200k import O200kVocabulary, find_file
-from ul2_tasks.tokenizers.special_ids import id_shift, piece_names
 
 # What a content may have in it: markers and their parts, other scripts, white space, long runs, nothing at all.
 PIECES = [*MARKERS, "assistant", "final", " to=functions.f", "<|endoftext|>", "<|reserved_200019|>", "<|im_end|>", "<", "|>", ""]
@@ -113,7 +113,7 @@ def test_no_text_becomes_a_marker_in_another_vocabulary(spec):
         for segment in renderer.render(messages):
             wrapper = [id for id in segment.ids if id in markers]
             assert len(wrapper) == (4 if segment.role == "assistant" else 3)
-    names = piece_names(vocabulary, [id + id_shift(vocabulary) for id in renderer.render(GOLDEN)[2].ids])
+    names = [vocabulary.id_to_piece(int(id)) for id in renderer.render(GOLDEN)[2].ids]
     assert [name for name in names if name in MARKERS] == ["<|start|>", "<|channel|>", "<|message|>", "<|return|>"]
 
 
@@ -159,11 +159,11 @@ def test_the_vocabulary_of_o200k(file):
     text = "Hello <|start|> wörld! 漢字 🙂 <extra_id_0> [R]"
     ids = vocabulary.encode(text)
     assert vocabulary.decode(ids) == text
-    assert max(ids) <= 199_998
-    assert min(ids) >= 1
-    assert (vocabulary.vocab_size, vocabulary.id_shift, vocabulary.eos_id) == (201_089, 1, 200_000)
-    assert vocabulary.encode("!") == [1]  # the tokenizer's own id is 0, which is SeqIO's padding
-    assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == ids
-    assert vocabulary.decode_tf(vocabulary.encode_tf(tf.constant(text))).numpy().decode() == text
+    assert max(ids) < 199_998
+    assert (vocabulary.vocab_size, vocabulary.uses_0, vocabulary.eos_id) == (201_088, True, 199_999)
+    assert vocabulary.encode("!") == [0]
+    of_seqio = seqio_vocabulary(vocabulary)
+    assert of_seqio.encode_tf(tf.constant(text)).numpy().tolist() == of_seqio.encode(text) == [id + 1 for id in ids]
+    assert of_seqio.decode_tf(of_seqio.encode_tf(tf.constant(text))).numpy().decode() == text
     assert vocabulary == O200kVocabulary(str(file))
     assert vocabulary.decode([vocabulary.piece_id("<extra_id_0>"), vocabulary.piece_id("[X]")]) == "<extra_id_0>[X]"

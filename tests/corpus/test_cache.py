@@ -25,7 +25,6 @@ from ul2_tasks.corpus.corpus import corpus_settings
 from ul2_tasks.corpus.token_batches import document_shards
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.corpus_task import CorpusView
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 BYTES, MODES = byte_vocabulary()
@@ -122,14 +121,14 @@ def test_shards_of_any_cache_have_each_document_once_and_are_read_from_any_recor
     for folder in (stock, built):
         cache_dirs(folder)
         corpus = seqio.get_mixture_or_task("cache_small_corpus").corpus
-        shards, shift = document_shards(corpus, "train", True, wanted=4), id_shift(corpus.vocabulary)
+        shards = document_shards(corpus, "train", True, wanted=4)
         assert shards.shards >= 4
         found = []
         for shard in range(shards.shards):
             batches = list(shards.read(shard, 0, True))
             for documents, _ in batches:
                 ends = np.cumsum(documents.lengths)[:-1]
-                found += [tuple((document + shift).tolist()) for document in np.split(documents.tokens, ends)]
+                found += [tuple(document.tolist()) for document in np.split(documents.tokens, ends)]
             for number, (_, records) in enumerate(batches[:1]):
                 left = [each.tokens.tolist() for each, _ in shards.read(shard, records, True)]
                 assert left == [each.tokens.tolist() for each, _ in batches[number + 1 :]]

@@ -14,12 +14,12 @@ from rich.console import Console
 from ul2_tasks import CausalDenoiser, default_vocabulary, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.cached_files import COMPLETED
-from ul2_tasks.corpus.identity import cannot_tell, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell
 from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.sources.splits import HashSplit
 from ul2_tasks.tasks.corpus_task import CorpusView
-from ul2_tasks.tokenizers.special_ids import vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, vocabulary_identity
 
 
 def read(split, shuffle_files, seed=None):
@@ -175,9 +175,8 @@ def test_what_has_no_name_of_its_own_cannot_tell_without_a_version(monkeypatch):
 
 def test_a_vocabulary_tells_by_its_file_or_its_size_or_its_identity():
     unigram = seqio.UnigramVocabulary(["a", "b"])
-    assert vocabulary_tells(default_vocabulary())
-    assert vocabulary_tells(seqio.ByteVocabulary())
-    assert not vocabulary_tells(unigram)
+    assert default_vocabulary().identity
+    assert as_vocabulary(seqio.ByteVocabulary()).identity == ""
+    assert as_vocabulary(unigram).identity is None
     unigram.identity = "a and b"
-    assert vocabulary_tells(unigram)
-    assert vocabulary_identity(unigram).endswith(", a and b")
+    assert vocabulary_identity(as_vocabulary(unigram)).endswith(", a and b")

@@ -7,7 +7,7 @@ from support import DENOISERS, byte_vocabulary
 
 from ul2_tasks import T5GEMMA2, CausalDenoiser, HuggingFaceVocabulary, SpanDenoiser, denoise
 from ul2_tasks.denoisers.reconstruction import invert
-from ul2_tasks.tokenizers.special_ids import special_tokens
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens
 
 BYTES, MODES = byte_vocabulary()
 IDS = np.random.default_rng(0).integers(3, 259, 300)
@@ -18,7 +18,7 @@ SHIFTED = HuggingFaceVocabulary(WORDS, eos="</s>")  # in which the tokenizer's i
 
 @pytest.mark.parametrize("denoiser", [*DENOISERS, CausalDenoiser(mode="[X]")], ids=lambda each: each.name)
 def test_it_is_lossless_and_a_key_gives_the_same_again(denoiser):
-    special = special_tokens(BYTES, denoiser.mode, modes=MODES)
+    special = special_tokens(as_vocabulary(BYTES), denoiser.mode, modes=MODES)
     for length in (1, 2, 300):
         made = denoise(IDS[:length], denoiser, 7, vocabulary=BYTES, modes=MODES)
         assert invert(made, denoiser, special).chunk.tolist() == IDS[:length].tolist()

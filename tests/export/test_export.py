@@ -29,6 +29,8 @@ from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.inspect.verification import examine
 from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import as_vocabulary
 
 WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
@@ -195,18 +197,20 @@ def test_the_manifest_counts_what_each_shard_and_task_has(folders, wanted):
     assert manifest["pipeline"]["tasks"]["exported_s"]["denoiser"]["noise_density"] == 0.75
 
 
-class Shifted(seqio.ByteVocabulary):
-    """A vocabulary whose ids are one higher than its tokenizer's, in which 0 is a token."""
+class Lower(Vocabulary):
+    """ByT5's vocabulary with ids one lower: EOS is 0."""
 
-    identity = "shifted bytes"
-    id_shift = 1
+    identity, uses_0, eos_id, unk_id, vocab_size, extra_ids = "bytes from 2 on", True, 0, 1, 361, 103
+
+    def encode_batch(self, texts):
+        return [ids - np.int32(1) for ids in as_vocabulary(BYTES).encode_batch(texts)]
 
 
 def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, tmp_path):
     source = MemoryDataSource(long_documents, 0.6)
     plain = described("export_unshifted", T5GEMMA2[:1], source=source)
     own = {name: id - 1 for name, id in MODES.items()}
-    shifted = described("export_shifted", T5GEMMA2[:1], source=source, vocabulary=Shifted(extra_ids=103), modes=own)
+    shifted = described("export_shifted", T5GEMMA2[:1], source=source, vocabulary=Lower(), modes=own)
     one, two = (write(tmp_path / each.name, each, shards=1, epochs=1) for each in (plain, shifted))
     folders = [str(tmp_path / each.name) for each in (plain, shifted)]
     for example, other in itertools.zip_longest(*map(read_examples, folders)):

@@ -41,7 +41,7 @@ from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
 from ul2_tasks.tasks.tf_data import reading_of
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, piece_id, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 
 SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
@@ -198,16 +198,15 @@ def renderer():
 def special(denoiser: Any) -> SpecialTokens:
     """The special ids of a denoiser, as the tokenizer's own."""
     found = special_tokens(renderer().vocabulary, denoiser.mode)
-    sentinels, mode = (tuple(id - 1 for id in ids) for ids in (found.sentinels, found.mode))
-    return SpecialTokens(sentinels, mode, found.ending[0] - 1, frozenset())
+    return SpecialTokens(found.sentinels, found.mode, found.eos, frozenset())
 
 
 @functools.cache
 def of_conversations() -> frozenset[int]:
     """The tokenizer's own ids of what is around the words of a conversation."""
     vocabulary = renderer().vocabulary
-    markers = {piece_id(vocabulary, name) for name in MARKERS}
-    return frozenset(id - 1 for id in {*markers, *vocabulary.encode(" ".join(ROLES)), vocabulary.eos_id})
+    markers = {vocabulary.piece_id(name) for name in MARKERS}
+    return frozenset({*markers, *vocabulary.encode(" ".join(ROLES)), vocabulary.eos_id})
 
 
 @functools.cache

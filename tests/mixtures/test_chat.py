@@ -53,7 +53,7 @@ def test_the_examples_are_those_of_two_epochs_of_get_dataset(talks, tmp_path, na
     found = ul2_tasks.examples(chat, lengths, seed=7, shuffle=shuffle)
     task = ul2_tasks.register_chat(name, talks, format="chat" if lengths is CHATS else "prompt_completion", **arguments)
     read = seqio.get_mixture_or_task(task).get_dataset(lengths, shuffle=shuffle, seed=7, num_epochs=2)
-    shift = ul2_tasks.id_shift(chat.renderer.vocabulary)
+    shift = int(chat.renderer.vocabulary.uses_0)
     assert shift == name.startswith("mc_shifted")
     own = ({key: value - shift if key in lengths else value for key, value in one.items()} for one in read.as_numpy_iterator())
     wanted = plain(own)

@@ -10,9 +10,9 @@ import tensorflow as tf
 from test_hugging_face_vocabulary import exclamation_first
 
 from ul2_tasks import open_vocabulary, seqio_converter
-from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceChatConverter
+from ul2_tasks.tasks.datasets import with_id_shift
 
 DTYPES = {"tokens": tf.int32, "loss_mask": tf.uint8, "span_id": tf.uint8}
 # Tokens and spans: a prompt, reasoning, an answer, the end.

@@ -7,8 +7,8 @@ from test_leaving_out import PIPELINES, described
 
 import ul2_tasks
 from ul2_tasks import Mix, Stage
-from ul2_tasks.datasets import facts_of
 from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.tasks.datasets import facts_of
 
 LENGTHS = {"inputs": 96, "targets": 80}
 

@@ -12,7 +12,7 @@ from support import iterate
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoisers.reconstruction import invert
-from ul2_tasks.tokenizers.special_ids import id_shift
+from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TOKENS = 1500  # of a window
@@ -52,7 +52,7 @@ def chunks(name, found):
     made = []
     for example in found:
         task = seqio.TaskRegistry.get(example["task"].decode())
-        special = task.special_tokens()
+        special = special_in_seqio(task.special_tokens(), task.vocabulary)
         made.append(invert({key: example[key] for key in LENGTHS}, task.denoiser, special).chunk.tolist())
     return made
 

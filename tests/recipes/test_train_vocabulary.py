@@ -9,7 +9,7 @@ import seqio
 
 from ul2_tasks import embedded_documents
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.tokenizers.special_ids import check_padding, check_round_trip, encodable_ids, special_ids, special_tokens
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, check_round_trip, encodable_ids, special_ids, special_tokens
 
 MODES = ("[R]", "[S]", "[X]")
 of_recipe = recipe.imported("train_vocabulary")
@@ -19,11 +19,11 @@ of_recipe = recipe.imported("train_vocabulary")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "own.model"
     path.write_bytes(of_recipe.train([*embedded_documents()[:60], "\n\t    return\n"], 700, sentinels=8))
-    return seqio.SentencePieceVocabulary(str(path))
+    return as_vocabulary(seqio.SentencePieceVocabulary(str(path)))
 
 
 def test_it_has_what_the_denoisers_need(trained):
-    check_padding(trained)
+    trained.check()
     assert (trained.vocab_size, trained.pad_id, trained.eos_id, trained.unk_id) == (700, 0, 1, 2)
     special = [special_tokens(trained, mode) for mode in MODES]
     assert special[0].sentinels == tuple(range(3, 11))

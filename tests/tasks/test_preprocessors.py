@@ -24,12 +24,13 @@ from support import (
     token_dataset,
 )
 
-from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, default_vocabulary, register
+from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, register, seqio_vocabulary
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks
 from ul2_tasks.tasks.preprocessors import prepend_mode, split_into_chunks
 from ul2_tasks.tasks.tokenization import tokenize
-from ul2_tasks.tokenizers.special_ids import special_tokens
+from ul2_tasks.tasks.vocabulary import special_in_seqio
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1
@@ -45,7 +46,7 @@ MANY_BYTES, MANY_MODES = byte_vocabulary(sentinels=300)
 VOCABULARIES = {
     # name: (vocabulary, settings, ordinary ids)
     "bytes": (MANY_BYTES, {"modes": MANY_MODES}, (3, 259)),
-    "default": (default_vocabulary(), {}, (600, 4096)),
+    "default": (seqio_vocabulary(), {}, (600, 4096)),
     "mistral": (
         seqio.SentencePieceVocabulary(mistral_model()),
         {"sentinels": range(10, 700), "modes": {"[R]": 700, "[S]": 701, "[X]": 702}},
@@ -73,7 +74,8 @@ def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, v
     budgets = dict(zip(("inputs", "targets"), sequence_length))
     examples = denoise(documents, budgets, denoiser, vocabulary, **settings)
 
-    special = special_tokens(vocabulary, denoiser.mode, **settings)
+    own = as_vocabulary(vocabulary)
+    special = special_in_seqio(special_tokens(own, denoiser.mode, **settings), own)
     chunks = [restore(example, denoiser, special) for example in examples]
     assert flat(chunks) == flat(documents), "token for token, in order, the tail included"
 
@@ -278,4 +280,4 @@ def test_a_mode_goes_before_the_inputs_and_all_else_stays(tokens, dtype, modes, 
 )
 def test_what_has_no_place_for_a_mode_is_refused(example, mode, argument):
     with pytest.raises(ValueError, match=argument):
-        with_mode_before(example, default_vocabulary(), mode=mode)
+        with_mode_before(example, seqio_vocabulary(), mode=mode)

@@ -8,7 +8,19 @@ import seqio
 import tensorflow as tf
 from support import byte_vocabulary
 
-from ul2_tasks import T5GEMMA2, UL2, Chat, Mix, Mixture, SpanDenoiser, default_vocabulary, description_of, mix, register
+from ul2_tasks import (
+    T5GEMMA2,
+    UL2,
+    Chat,
+    Mix,
+    Mixture,
+    SpanDenoiser,
+    default_vocabulary,
+    description_of,
+    mix,
+    register,
+    seqio_vocabulary,
+)
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
@@ -40,7 +52,7 @@ def test_the_default_registration():
     }
     for task in (mixture, *mixture.tasks, seqio.get_mixture_or_task("ul2_corpus")):
         assert set(task.splits) == {"train", "validation"}
-        assert task.output_features["targets"].vocabulary == default_vocabulary()
+        assert task.output_features["targets"].vocabulary == seqio_vocabulary()
     assert set(mixture.output_features) == {"inputs", "targets"}
     assert [name for name in ("ul2_corpus", "ul2_r1") if seqio.TaskRegistry.get(name).supports_caching] == ["ul2_corpus"]
 

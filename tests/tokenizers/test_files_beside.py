@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from ul2_tasks import Mixture, open_renderer, open_vocabulary
 from ul2_tasks.cli import main
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import id_shift, piece_id, special_tokens, text_vocabulary, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import special_tokens, text_vocabulary, vocabulary_identity
 
 MODES = ("[R]", "[S]", "[X]")
 TEXTS = ["a b c", "plain text of 7 words, naïve 日本", " two  spaces", "<|im_start|>user", ""]
@@ -64,20 +64,20 @@ def words() -> bytes:
 
 def check_as_loaded(vocabulary, folder, texts=TEXTS, meant=()):
     """All ids of `transformers` are ours, of texts too, and sentinels and modes are none of them, and none of the ids `meant`."""
-    loaded, shift = AutoTokenizer.from_pretrained(folder), id_shift(vocabulary)
+    loaded = AutoTokenizer.from_pretrained(folder)
     names = loaded.get_vocab()
-    assert {name: vocabulary.piece_id(name) for name in names} == {name: id + shift for name, id in names.items()}
-    expected = [None if id is None else id + shift for id in (loaded.eos_token_id, loaded.bos_token_id, loaded.unk_token_id)]
+    assert {name: vocabulary.piece_id(name) for name in names} == names
+    expected = [loaded.eos_token_id, loaded.bos_token_id, loaded.unk_token_id]
     assert [vocabulary.eos_id, vocabulary.bos_id, vocabulary.unk_id if loaded.unk_token else None] == expected
-    assert vocabulary.own_pad_id == loaded.pad_token_id
+    assert vocabulary.pad_id == loaded.pad_token_id
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
-    own = {id - shift for special in specials for id in (*special.sentinels, *special.mode)}
+    own = {id for special in specials for id in (*special.sentinels, *special.mode)}
     of_others = {id for name, id in names.items() if not name.startswith("<extra_id_") and name not in MODES}
     assert not own & {*of_others, *meant}
-    tokenized = text_vocabulary(vocabulary, {id + shift for id in own})
+    tokenized = text_vocabulary(vocabulary, own)
     for text in texts:
         if not any(name in text for name in loaded.all_special_tokens):
-            assert tokenized.encode(text) == [id + shift for id in loaded.encode(text, add_special_tokens=False)], text
+            assert tokenized.encode(text) == loaded.encode(text, add_special_tokens=False), text
     return own
 
 
@@ -107,7 +107,7 @@ def test_a_sentencepiece_model_with_files_beside_is_what_transformers_makes_of_t
     if name == "T5Tokenizer":
         vocabulary = open_vocabulary(folder, sentinels=100)
         sentinels = special_tokens(vocabulary, "[R]").sentinels
-        assert sentinels[:2] == (size + 99 + id_shift(vocabulary), size + 98 + id_shift(vocabulary)), "downwards, as T5's"
+        assert sentinels[:2] == (size + 99, size + 98), "downwards, as T5's"
 
 
 def test_a_model_alone_is_what_its_file_says(pieces, tmp_path):
@@ -116,7 +116,7 @@ def test_a_model_alone_is_what_its_file_says(pieces, tmp_path):
     folder = folder_of(tmp_path / "alone", {"mine.model": content, "config.json": {"learning_rate": 1}, "mine.json": {}})
     vocabulary, own = open_vocabulary(folder), sentencepiece.SentencePieceProcessor(model_proto=content)
     assert vocabulary == open_vocabulary(f"{folder}/mine.model")
-    assert (vocabulary.eos_id, piece_id(vocabulary, "<extra_id_0>")) == (1, own.get_piece_size())
+    assert (vocabulary.eos_id, vocabulary.piece_id("<extra_id_0>")) == (1, own.get_piece_size())
     assert [vocabulary.encode(text) for text in TEXTS] == [own.encode(text) for text in TEXTS]
 
 

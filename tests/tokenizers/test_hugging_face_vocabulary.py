@@ -15,11 +15,12 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import (
+    as_vocabulary,
     encodable_ids,
-    piece_names,
     special_ids,
     special_tokens,
     text_vocabulary,
@@ -163,20 +164,19 @@ def small(folder, words, model=models.WordLevel, special=("</s>",), added=(), eo
 
 @given(text=st.text())
 def test_any_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
-    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
-    ids = vocabulary.encode(text)
-    assert ids == [id + shift for id in oracle.encode(text, add_special_tokens=False)]
-    assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == ids
+    ids, of_seqio = vocabulary.encode(text), seqio_vocabulary(vocabulary)
+    assert ids == oracle.encode(text, add_special_tokens=False)
+    assert of_seqio.encode_tf(tf.constant(text)).numpy().tolist() == [id + of_seqio.id_shift for id in ids]
 
 
 @given(data=st.data())
 def test_any_ids_decode_as_in_transformers_halves_of_characters_too(data, vocabulary, oracle):
-    shift = vocabulary.eos_id - oracle.convert_tokens_to_ids(vocabulary.id_to_piece(vocabulary.eos_id))
-    tokens = data.draw(st.lists(st.integers(4, len(oracle) - 1), max_size=8))
-    ids = [id + shift for id in tokens if id + shift != vocabulary.eos_id]
-    expected = oracle.decode([id - shift for id in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    of_seqio = seqio_vocabulary(vocabulary)
+    ids = [id for id in data.draw(st.lists(st.integers(4, len(oracle) - 1), max_size=8)) if id != vocabulary.eos_id]
+    expected = oracle.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert vocabulary.decode(ids) == expected
-    assert vocabulary.decode_tf(tf.constant(ids, tf.int32)).numpy().decode() == expected
+    higher = [id + of_seqio.id_shift for id in ids]
+    assert of_seqio.decode_tf(tf.constant(higher, tf.int32)).numpy().decode() == expected
 
 
 def test_no_text_becomes_a_special_token(vocabulary):
@@ -187,25 +187,25 @@ def test_no_text_becomes_a_special_token(vocabulary):
         for text in (name, f"a {name} b", f"a{name}b", f"▁{name}", name * 3, f"{name}\n{name}"):
             assert not ids & set(vocabulary.encode(text)), text
             assert name in vocabulary.decode(vocabulary.encode(text))
-            assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == vocabulary.encode(text)
 
 
 def test_special_tokens_have_one_id_each_and_decode_to_their_names(vocabulary):
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
     names = [f"<extra_id_{n}>" for n in range(256)]
-    assert piece_names(vocabulary, specials[0].sentinels) == names
-    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    assert [*map(vocabulary.id_to_piece, specials[0].sentinels)] == names
+    assert [[*map(vocabulary.id_to_piece, special.mode)] for special in specials] == [[mode] for mode in MODES]
     assert len({*specials[0].sentinels, *(special.mode[0] for special in specials), vocabulary.eos_id}) == 260
     text = vocabulary.encode("word")
     decoded = vocabulary.decode([*specials[0].mode, *text, specials[0].sentinels[9], *text, vocabulary.eos_id, *text])
     assert decoded.replace(" ", "") == f"[R]word<extra_id_9>word{vocabulary.id_to_piece(vocabulary.eos_id)}"
 
 
-def test_ids_are_one_higher_where_text_can_become_0(folders, tmp_path):
+def test_0_is_used_where_text_can_become_it(folders, tmp_path):
     byte_level, byte_fallback, unigram = (HuggingFaceVocabulary(str(folders[kind])) for kind in KINDS)
-    assert byte_level.encode("\0") == [1]
-    assert (byte_level.id_to_piece(0), byte_level.vocab_size) == ("<0>", 1 + RANKS + 3 + 259)
-    assert (byte_level.eos_id, byte_level.unk_id, byte_level.bos_id) == (1 + RANKS, None, None)
+    assert byte_level.encode("\0") == [0]
+    assert (byte_level.uses_0, byte_fallback.uses_0, unigram.uses_0) == (True, False, False)
+    assert (byte_level.decode([0]), byte_level.vocab_size) == ("\0", RANKS + 3 + 259)
+    assert (byte_level.eos_id, byte_level.unk_id, byte_level.bos_id) == (RANKS, None, None)
     assert (byte_fallback.eos_id, byte_fallback.unk_id, byte_fallback.vocab_size) == (2, 0, 32000 + 259)
     assert (unigram.eos_id, unigram.unk_id, unigram.vocab_size, unigram.extra_ids) == (1, 2, 4096, 0)
     for name, words, settings in (
@@ -214,12 +214,13 @@ def test_ids_are_one_higher_where_text_can_become_0(folders, tmp_path):
         ("sentinel", {"<extra_id_0>": 0, "a": 1}, {"special": ["<extra_id_0>", "</s>"]}),
     ):
         vocabulary = HuggingFaceVocabulary(str(small(tmp_path / name, words, **settings)), sentinels=1)
-        assert vocabulary.encode("a a") == [2, 2]
-        assert 0 not in (vocabulary.eos_id, vocabulary.piece_id("<extra_id_0>"))
-        assert vocabulary.decode([0, 2, 0, 0]) == "a"
+        assert vocabulary.uses_0
+        assert seqio_vocabulary(vocabulary).encode("a a") == [2, 2]
+        assert seqio_vocabulary(vocabulary).decode([0, 2, 0, 0]) == "a"
     words = {"<pad>": 0, "a": 1, "<unk>": 2}
     padded = HuggingFaceVocabulary(str(small(tmp_path / "padded", words, special=["<pad>", "</s>"], unk_token="<unk>")))
-    assert padded.encode("a <pad>") == [1, 2]
+    assert padded.encode("a <pad>") == seqio_vocabulary(padded).encode("a <pad>") == [1, 2]
+    assert not padded.uses_0
 
 
 def test_what_the_tokenizer_lacks_comes_after_its_last_id_and_gaps_stay(tmp_path):
@@ -302,7 +303,7 @@ def test_it_is_pickled_and_equal_by_content(folders, tmp_path):
         HuggingFaceVocabulary(str(folder), modes=("[R]", "[X]", "[S]")),
         HuggingFaceVocabulary(str(folder), eos="<|im_end|>"),
         HuggingFaceVocabulary(str(folders["byte_fallback"])),
-        seqio.ByteVocabulary(),
+        as_vocabulary(seqio.ByteVocabulary()),
     ]
     assert all(other != vocabulary for other in others)
     assert len({vocabulary_identity(other) for other in [vocabulary, *others]}) == 6

@@ -12,12 +12,11 @@ from sentencepiece import sentencepiece_model_pb2
 from support import denoise, flat, restore_all
 
 from ul2_tasks import T5GEMMA2, embedding_rows
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary, special_in_seqio
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import (
-    check_padding,
-    id_shift,
-    piece_names,
+    as_vocabulary,
     special_ids,
     special_tokens,
     text_vocabulary,
@@ -53,13 +52,13 @@ def model(request, tmp_path_factory):
 
 def test_every_layout_gets_sentinels_and_modes(model):
     plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
-    check_padding(vocabulary)
+    vocabulary.check()
     bos_id = None if plain.bos_id < 0 else plain.bos_id  # of a model without one
     assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.bos_id) == (plain.eos_id, plain.unk_id, bos_id)
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
     names = [f"<extra_id_{n}>" for n in range(8)]
-    assert piece_names(vocabulary, specials[0].sentinels) == names
-    assert [piece_names(vocabulary, special.mode) for special in specials] == [[mode] for mode in MODES]
+    assert [*map(vocabulary.id_to_piece, specials[0].sentinels)] == names
+    assert [[*map(vocabulary.id_to_piece, special.mode)] for special in specials] == [[mode] for mode in MODES]
     added = 3 if "umt5" in model else 11
     assert vocabulary.vocab_size == 300 + added
     assert specials[2].mode == (300 + added - 1,)
@@ -73,7 +72,7 @@ def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
     for each in TEXTS:
         ids = text.encode(each)
         assert not special & set(ids)
-        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
+        assert seqio_vocabulary(text).encode_tf(tf.constant(each)).numpy().tolist() == ids
     assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
 
 
@@ -87,7 +86,7 @@ AT_0 = {
 
 
 @pytest.mark.parametrize("layout", AT_0)
-def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
+def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]),
         model_prefix=str(tmp_path / "own"),
@@ -98,37 +97,75 @@ def test_where_0_is_no_padding_all_ids_are_one_higher(layout, tmp_path):
     )
     model = str(tmp_path / "own.model")
     own, vocabulary = sentencepiece.SentencePieceProcessor(model), open_vocabulary(model, sentinels=4)
-    check_padding(vocabulary)
-    assert id_shift(vocabulary) == vocabulary.id_shift == 1
-    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
-    assert piece_names(vocabulary, range(1, own.get_piece_size() + 1)) == [
+    of_seqio = seqio_vocabulary(vocabulary)
+    vocabulary.check()
+    assert vocabulary.uses_0
+    assert of_seqio.id_shift == 1
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (None, own.eos_id(), own.unk_id())
+    assert (of_seqio.pad_id, of_seqio.eos_id, of_seqio.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
+    assert [vocabulary.id_to_piece(id) for id in range(own.get_piece_size())] == [
         own.id_to_piece(id) for id in range(own.get_piece_size())
     ]
     special = special_tokens(vocabulary, "[R]")
     ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
-    assert len({*special.sentinels, *flat(ids_of_modes.values()), 0, special.eos}) == 4 + 3 + 2
-    assert embedding_rows(vocabulary) >= vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1
+    assert len({*special.sentinels, *flat(ids_of_modes.values()), special.eos}) == 4 + 3 + 1
+    assert vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1 == of_seqio.vocab_size - 1
+    assert embedding_rows(of_seqio) >= of_seqio.vocab_size
     text = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
     for each in (*TEXTS, "one one ☃ 日本"):
-        ids = text.encode(each)
-        assert ids == [id + 1 for id in own.encode(each)]
-        assert text.encode_tf(tf.constant(each)).numpy().tolist() == ids
-        assert 0 not in ids
-        assert vocabulary.decode([*ids, 0, 0]) == own.decode(own.encode(each))
+        ids, higher = text.encode(each), seqio_vocabulary(text).encode(each)
+        assert ids == own.encode(each)
+        assert higher == [id + 1 for id in ids]
+        assert seqio_vocabulary(text).encode_tf(tf.constant(each)).numpy().tolist() == higher
+        assert of_seqio.decode([*higher, 0, 0]) == vocabulary.decode(ids) == own.decode(ids)
+        assert of_seqio.decode_tf(tf.constant([*higher, 0, 0], tf.int32)).numpy().decode() == own.decode(ids)
     words = vocabulary.encode("plain text")
     shown = vocabulary.decode([*special.mode, *words, special.sentinels[3], vocabulary.eos_id, *words])
     assert shown == "[R] plain text<extra_id_3>"
-    examples = denoise([vocabulary.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], vocabulary)
-    assert restore_all(examples, T5GEMMA2[0], special) == vocabulary.encode(TEXTS[0] * 9)
+    examples = denoise([of_seqio.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], of_seqio)
+    in_seqio = special_in_seqio(special, vocabulary)
+    assert restore_all(examples, T5GEMMA2[0], in_seqio) == of_seqio.encode(TEXTS[0] * 9)
 
     assert vocabulary == open_vocabulary(model, sentinels=4) == pickle.loads(pickle.dumps(vocabulary))
+    assert of_seqio == seqio_vocabulary(open_vocabulary(model, sentinels=4)) == pickle.loads(pickle.dumps(of_seqio))
     plain = seqio.SentencePieceVocabulary(model)
-    assert plain != vocabulary
-    assert vocabulary_identity(plain) != vocabulary_identity(vocabulary)
+    assert plain != of_seqio
+    assert of_seqio != plain
+    assert vocabulary_identity(as_vocabulary(plain)) != vocabulary_identity(vocabulary)
     if layout == "mode":  # in the file itself that piece is any control piece, and no text becomes it
         return
     with pytest.raises(ValueError, match="id 0"):
-        check_padding(plain)
+        as_vocabulary(plain).check()
+
+
+class Custom(seqio.ByteVocabulary):
+    """A user's."""
+
+
+@pytest.mark.parametrize(
+    "theirs", [seqio.ByteVocabulary(), Custom(), seqio.SentencePieceVocabulary(str(DEFAULT_MODEL)), seqio.PassThroughVocabulary(9)]
+)
+def test_there_and_back_is_the_very_object(theirs):
+    assert seqio_vocabulary(theirs) is theirs
+    assert seqio_vocabulary(as_vocabulary(theirs)) is theirs
+    ours = open_vocabulary("bytes")
+    assert as_vocabulary(seqio_vocabulary(ours)) is ours
+    assert as_vocabulary(ours) is ours
+    assert as_vocabulary(theirs) == as_vocabulary(pickle.loads(pickle.dumps(theirs)))
+
+
+def test_the_default_vocabulary_is_seqios_of_its_file():
+    plain = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
+    assert seqio_vocabulary() == seqio_vocabulary("default") == plain
+    assert as_vocabulary(plain) == open_vocabulary("default")
+    text = tf.constant("a text")
+    assert seqio_vocabulary().encode_tf(text).numpy().tolist() == plain.encode_tf(text).numpy().tolist()
+
+
+@pytest.mark.parametrize("value", ["default", 5, None])
+def test_what_is_no_open_vocabulary_is_refused(value):
+    with pytest.raises(ValueError, match="vocabulary must be open"):
+        as_vocabulary(value)
 
 
 def test_bytes_have_modes_by_name():
@@ -136,7 +173,8 @@ def test_bytes_have_modes_by_name():
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
     assert [special.mode for special in specials] == [(259,), (260,), (261,)]
     assert specials[0].sentinels == tuple(range(517, 261, -1))
-    assert piece_names(vocabulary, [0, 1, 2, 3 + ord("A"), 259, 517]) == ["<pad>", "</s>", "<unk>", "<0x41>", "[R]", "<extra_id_0>"]
+    names = [vocabulary.id_to_piece(id) for id in (0, 1, 2, 3 + ord("A"), 259, 517)]
+    assert names == ["<pad>", "</s>", "<unk>", "<0x41>", "[R]", "<extra_id_0>"]
     ids = vocabulary.encode("[R] <extra_id_0>\0")
     assert max(ids) < 259
     assert ids == seqio.ByteVocabulary().encode("[R] <extra_id_0>\0")
@@ -148,7 +186,7 @@ def test_bytes_have_modes_by_name():
     for other in (
         open_vocabulary("bytes", sentinels=9),
         open_vocabulary("bytes", modes=["a", "b", "c"]),
-        seqio.ByteVocabulary(259),
+        as_vocabulary(seqio.ByteVocabulary(259)),
     ):
         assert other != vocabulary
         assert vocabulary != other

@@ -32,7 +32,7 @@ def folder(tokenizer, tmp_path_factory) -> str:
 def test_it_is_the_vocabulary_of_the_folder_that_it_saves(tokenizer, folder):
     opened, saved = open_vocabulary(tokenizer), open_vocabulary(folder)
     assert (opened, hash(opened), opened.identity) == (saved, hash(saved), saved.identity)
-    properties = ("eos_id", "bos_id", "unk_id", "vocab_size", "extra_ids", "id_shift", "roles")
+    properties = ("eos_id", "bos_id", "unk_id", "vocab_size", "extra_ids", "uses_0", "roles")
     assert [getattr(opened, name) for name in properties[:-1]] == [getattr(saved, name) for name in properties[:-1]]
     assert [opened.encode(text) for text in TEXTS] == [saved.encode(text) for text in TEXTS]
     assert open_vocabulary(tokenizer, sentinels=2, modes=["[S]"]) == open_vocabulary(folder, sentinels=2, modes=["[S]"])

@@ -3,7 +3,6 @@
 import pytest
 import sentencepiece
 import seqio
-import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
@@ -11,8 +10,7 @@ from support import byte_vocabulary, mistral_model, t5_model
 
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.tokenizers.special_ids import (
-    check_padding,
-    piece_names,
+    as_vocabulary,
     special_ids,
     special_tokens,
     text_vocabulary,
@@ -20,20 +18,20 @@ from ul2_tasks.tokenizers.special_ids import (
 )
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
-BYTES, MODES = byte_vocabulary()
+BYTES = as_vocabulary(byte_vocabulary()[0])
 
 
 @pytest.fixture(scope="module")
 def mistral():
-    return seqio.SentencePieceVocabulary(mistral_model())
+    return as_vocabulary(seqio.SentencePieceVocabulary(mistral_model()))
 
 
 def edited(path, edit, **settings):
     """The default model with other pieces."""
-    model = sentencepiece_model_pb2.ModelProto.FromString(default_vocabulary().sp_model)
+    model = sentencepiece_model_pb2.ModelProto.FromString(default_vocabulary().model)
     edit(model)
     path.write_bytes(model.SerializeToString())
-    return seqio.SentencePieceVocabulary(str(path), **settings)
+    return as_vocabulary(seqio.SentencePieceVocabulary(str(path), **settings))
 
 
 def test_the_default_vocabulary_has_all_that_the_design_asks_for():
@@ -42,7 +40,7 @@ def test_the_default_vocabulary_has_all_that_the_design_asks_for():
     assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, 1, 2)
     special = special_tokens(vocabulary, "[R]")
     assert len(special.sentinels) == 256
-    assert piece_names(vocabulary, special.sentinels) == [f"<extra_id_{n}>" for n in range(256)]
+    assert [vocabulary.id_to_piece(id) for id in special.sentinels] == [f"<extra_id_{n}>" for n in range(256)]
     modes = [special_tokens(vocabulary, mode).mode for mode in ("[R]", "[S]", "[X]")]
     assert [len(mode) for mode in modes] == [1, 1, 1]
     assert len(set(modes)) == 3
@@ -62,7 +60,7 @@ def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(te
 
 def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
     """As in gin/t5_vocabulary.gin: every sentinel of T5 keeps its id, and the 32,128 rows are as many as before."""
-    vocabulary = seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103)
+    vocabulary = as_vocabulary(seqio.SentencePieceVocabulary(t5_model(tmp_path / "t5.model"), extra_ids=103))
     special = special_tokens(vocabulary, "[R]", modes={"[R]": 32100, "[S]": 32101, "[X]": 32102})
     assert special.sentinels == tuple(range(32099, 31999, -1))
     assert special.mode == (32100,)
@@ -101,15 +99,15 @@ def test_a_mode_as_text_is_its_tokens_and_they_stay_ordinary(mistral):
 
 
 def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
-    check_padding(default_vocabulary())
-    check_padding(BYTES)
-    check_padding(mistral)  # id 0 is <unk>, which no text produces beside byte fallback
+    default_vocabulary().check()
+    BYTES.check()
+    mistral.check()  # id 0 is <unk>, which no text produces beside byte fallback
 
     def swap(model):
         model.pieces[0].type, model.pieces[0].piece, model.pieces[0].score = Piece.NORMAL, "zzyzx", -3
 
     with pytest.raises(ValueError, match="id 0"):
-        check_padding(edited(tmp_path / "swapped.model", swap))
+        edited(tmp_path / "swapped.model", swap).check()
 
 
 def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
@@ -118,7 +116,7 @@ def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
     other = edited(tmp_path / "other.model", lambda model: setattr(model.pieces[-1], "piece", "another"))
     assert vocabulary_identity(default) == vocabulary_identity(copy)
     assert vocabulary_identity(default) != vocabulary_identity(other)
-    assert vocabulary_identity(BYTES) != vocabulary_identity(seqio.ByteVocabulary(extra_ids=7))
+    assert vocabulary_identity(BYTES) != vocabulary_identity(as_vocabulary(seqio.ByteVocabulary(extra_ids=7)))
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
@@ -138,7 +136,7 @@ def gemmas(request, tmp_path_factory):
         byte_fallback=True,
         minloglevel=2,
     )
-    return seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2)
+    return as_vocabulary(seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2))
 
 
 @given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
@@ -149,4 +147,4 @@ def test_all_other_text_is_tokenized_as_before(text, gemmas):
     ids, before = barred.encode(text), gemmas.encode(text)
     assert not special & set(ids)
     assert ids == before or special & set(before)
-    assert barred.encode_tf(tf.constant(text)).numpy().tolist() == ids
+    assert barred.encode_batch([text])[0].tolist() == ids

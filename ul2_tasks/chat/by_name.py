@@ -10,19 +10,20 @@ from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.messages import Conversation, Message
 from ul2_tasks.chat.segments import Segment
 from ul2_tasks.chat.templates import TemplateRenderer
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary
 from ul2_tasks.tokenizers.pieces import PRESET_MODES
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 
 class Renderer(Protocol):
     """The interface of a renderer; see `HarmonyRenderer` for the attributes."""
 
     @property
-    def vocabulary(self) -> seqio.Vocabulary: ...
+    def vocabulary(self) -> Vocabulary: ...
 
     @property
     def eod(self) -> int: ...

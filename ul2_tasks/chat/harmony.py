@@ -24,12 +24,13 @@ import numpy as np
 from ul2_tasks.chat.messages import Message, check_fields, check_nothing_lost, parts_of, text_of, weight_of
 from ul2_tasks.chat.segments import CHANNELS, Segment
 from ul2_tasks.extras import needs
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary, found_as
-from ul2_tasks.tokenizers.special_ids import id_shift, piece_id, text_vocabulary, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, text_vocabulary, vocabulary_identity
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN = MARKERS = tuple(
     f"<|{name}|>" for name in ("start", "channel", "message", "constrain", "end", "call", "return")
@@ -58,9 +59,9 @@ class HarmonyRenderer:
 
     keeps_history = True
 
-    def __init__(self, vocabulary: seqio.Vocabulary):
-        self.vocabulary = vocabulary
-        ids = {name: piece_id(vocabulary, name) for name in MARKERS}
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary = as_vocabulary(vocabulary)
+        ids = {name: vocabulary.piece_id(name) for name in MARKERS}
         if missing := [name for name, id in ids.items() if id is None]:
             raise ValueError(
                 f"vocabulary must have Harmony's special tokens, got {vocabulary!r} without {missing}. Pass"
@@ -71,14 +72,13 @@ class HarmonyRenderer:
                 f"vocabulary must have an EOS, which ends a conversation, got {vocabulary!r}. See"
                 " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
             )
-        self._shift = id_shift(vocabulary)
-        self._own = {name: id - self._shift for name, id in ids.items() if id is not None}
-        self._text = text_vocabulary(vocabulary, [id for id in ids.values() if id is not None])
-        self.eod = vocabulary.eos_id - self._shift
+        self._own = {name: id for name, id in ids.items() if id is not None}
+        self._text = text_vocabulary(vocabulary, self._own.values())
+        self.eod = vocabulary.eos_id
         self.final_stop = self._own[RETURN]
         self._stops = {name: np.array([self._own[name]], np.int32) for name in (END, CALL, RETURN)}
         self._header = functools.lru_cache(4096)(self._render_header)
-        self._encode_content = vocabulary.own_encoder() if isinstance(vocabulary, O200kVocabulary) else self._encode
+        self._encode_content = vocabulary.encoder() if isinstance(vocabulary, O200kVocabulary) else self._encode
 
     def __reduce__(self) -> tuple:
         """For another process, without caches."""
@@ -144,7 +144,7 @@ class HarmonyRenderer:
         return np.array([*ids, self._own[MESSAGE]], np.int32), start
 
     def _encode(self, text: str) -> np.ndarray:
-        return encode_batch(self._text, [text.encode()])[0] - np.int32(self._shift)
+        return encode_batch(self._text, [text.encode()])[0]
 
     def _typed(self, part: Message, role: str, has_functions: bool) -> np.ndarray:
         """A content that `openai_harmony` itself renders: the channels, the effort and the tools of a model."""

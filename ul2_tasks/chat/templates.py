@@ -192,7 +192,7 @@ class TemplateRenderer:
         id = self.vocabulary.eos_id if eod is None else self.vocabulary.piece_id(eod)
         if id is None:
             raise ValueError(f"eod must be a token of {self.vocabulary!r}, got {eod!r}. Pass a token that it has.")
-        return id - self.vocabulary.id_shift
+        return id
 
     def _altered(self, skeleton: Skeleton, shapes: Sequence[MessageShape], texts: Sequence[str], render: Callable[..., str]) -> str:
         """The error of a template that changes a message: the first whose texts it changes, with stand-ins in all others."""

@@ -53,7 +53,6 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.provenance import TABLE, TableWriter
 from ul2_tasks.store.write import LinesWriter, PairWriter
-from ul2_tasks.tokenizers.special_ids import id_shift
 from ul2_tasks.version import __version__, check_version, version_of
 
 _REMOVE = "Delete the folder, and start again."
@@ -388,7 +387,6 @@ def manifest_of(
         "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
         "git_revision": git_revision,
         "dtype": stored_dtype(corpus).name,
-        "id_shift": id_shift(corpus.vocabulary),  # how much higher ids are here than in the files
         **({} if end is None else {"end": end}),  # the EOS after each document
         "settings": begun["settings"],
         "read_as": begun["read_as"],

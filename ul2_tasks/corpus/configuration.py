@@ -7,18 +7,9 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from ul2_tasks.tokenizers.special_ids import (
-    SpecialTokensRequest,
-    encodable_ids,
-    id_shift,
-    text_vocabulary,
-    vocabulary_identity,
-)
-
-if TYPE_CHECKING:
-    import seqio
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, encodable_ids, text_vocabulary, vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +26,17 @@ class CorpusConfiguration:
     special_tokens: SpecialTokensRequest = dataclasses.field(default_factory=SpecialTokensRequest)
     separate_documents: bool = False
 
-    def end(self, vocabulary: seqio.Vocabulary) -> int | None:
-        """The tokenizer's own id that a cache has after each document; None where it has none."""
-        eos = vocabulary.eos_id if self.separate_documents else None
-        return None if eos is None else eos - id_shift(vocabulary)
+    def end(self, vocabulary: Vocabulary) -> int | None:
+        """The id that a cache has after each document; None where it has none."""
+        return vocabulary.eos_id if self.separate_documents else None
 
 
-def text_tokenizer(vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration) -> seqio.Vocabulary:
+def text_tokenizer(vocabulary: Vocabulary, configuration: CorpusConfiguration) -> Vocabulary:
     """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
     return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary))
 
 
-def settings(vocabulary: seqio.Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
+def settings(vocabulary: Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
     """Describes all that decides the tokens of a document. Opens the vocabulary.
 
     A vocabulary of control pieces never finds a sentinel or a mode in a text. Otherwise those that it would find count. `source` is

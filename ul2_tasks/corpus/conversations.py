@@ -24,10 +24,10 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.splits import conversation_key
 from ul2_tasks.store.columns import Columns, in_memory
 from ul2_tasks.store.provenance import Origin, Provenance
-from ul2_tasks.tokenizers.special_ids import id_shift
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 
 class Part(NamedTuple):
@@ -71,8 +71,7 @@ class Chats:
             check_kinds(found, self.supervision)
         except ConversationError as error:
             raise ValueError(f"{_where(records[error.number])}: {error.what}") from error
-        shifted = found._replace(tokens=found.tokens + np.int32(id_shift(corpus.vocabulary)))
-        return Encoded(columns_of(shifted), problems)
+        return Encoded(columns_of(found), problems)
 
     def hashed(self, record: Record) -> bytes:
         """The messages, the same in each file format."""
@@ -90,10 +89,10 @@ class Chats:
         rendered = iter(render_all(self.renderer, [one for one in found if isinstance(one, Conversation)]))
         return [next(rendered) if isinstance(one, Conversation) else one or [] for one in found]
 
-    def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+    def own_ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         return frozenset()
 
-    def settings(self, vocabulary: seqio.Vocabulary) -> dict[str, str]:
+    def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
         return {"renderer": self.renderer.identity}
 
 

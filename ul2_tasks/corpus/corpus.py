@@ -12,24 +12,23 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.cached_files import folder_of, is_cache
 from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
-from ul2_tasks.corpus.identity import cannot_tell, vocabulary_tells
+from ul2_tasks.corpus.identity import cannot_tell
 from ul2_tasks.corpus.token_files import check_token_files
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
     encodable_ids,
-    id_shift,
-    piece_names,
     text_vocabulary,
     vocabulary_identity,
 )
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 _SHOWN = 10  # tokens in an error
 
@@ -68,10 +67,10 @@ class Encoder(Protocol):
     def hashed(self, record: Record, /) -> bytes:
         """What is hashed of a record, so that one of the same content has the same hash; see `provenance.hash_of`."""
 
-    def own_ids(self, vocabulary: seqio.Vocabulary, /) -> frozenset[int]:
+    def own_ids(self, vocabulary: Vocabulary, /) -> frozenset[int]:
         """Ids that no text becomes, beside sentinels and modes."""
 
-    def settings(self, vocabulary: seqio.Vocabulary, /) -> dict[str, str]:
+    def settings(self, vocabulary: Vocabulary, /) -> dict[str, str]:
         """Describes what else decides the tokens of a document."""
 
 
@@ -93,10 +92,10 @@ class Texts:
     def hashed(self, record: Record) -> bytes:
         return record.text
 
-    def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+    def own_ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         return frozenset()
 
-    def settings(self, vocabulary: seqio.Vocabulary) -> dict[str, str]:
+    def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
         return {}
 
 
@@ -109,7 +108,7 @@ class Corpus:
 
     name: str
     source: Any  # a `RecordSource`, or tokens
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
     configuration: CorpusConfiguration
     encoder: Any = Texts()  # an `Encoder`, with what else its kind has
     cache_dirs: tuple[str, ...] = ()
@@ -132,7 +131,7 @@ class Corpus:
         return self.encoder.columns
 
     @cached_property
-    def tokenizer(self) -> seqio.Vocabulary:
+    def tokenizer(self) -> Vocabulary:
         """The vocabulary, by which no text becomes a sentinel, a mode, or another special id; see `special_ids.text_vocabulary`.
 
         Finding these takes milliseconds, and a job asks for each of its shards.
@@ -150,10 +149,11 @@ class Corpus:
             return
         vocabulary = self.vocabulary
         if ids := encodable_ids(vocabulary, special_tokens.ids(vocabulary) - own.ids(vocabulary)):
+            names = [vocabulary.id_to_piece(id) for id in ids[:_SHOWN]]
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             raise ValueError(
                 f"the sentinels and modes of {task!r} must be kept out of the text of {self.name!r}, got"
-                f" {piece_names(vocabulary, ids[:_SHOWN])}{more}, which a text that spells them would become. Name them as"
+                f" {names}{more}, which a text that spells them would become. Name them as"
                 f" sentinels or modes of {self.read_as[0]!r} too, or use control pieces."
             )
 
@@ -198,10 +198,8 @@ class Corpus:
     def stored(self, split: str) -> Store:
         """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
         vocabulary = self.vocabulary
-        shift = id_shift(vocabulary)
         check_token_files(self.source, split, vocabulary_identity(vocabulary))
-        eos = None if vocabulary.eos_id is None else vocabulary.eos_id - shift
-        return self.source.documents(split, vocabulary.vocab_size - shift, eos)
+        return self.source.documents(split, vocabulary.vocab_size, vocabulary.eos_id)
 
 
 def no_cache(name: str, cache_dirs: Sequence[str], what_to_do: str) -> ValueError:
@@ -221,7 +219,7 @@ def corpus_settings(corpus: Corpus) -> dict[str, str]:
     identity = corpus.source.identity
     if identity is None:
         raise ValueError(f"{corpus.name!r} cannot be cached or exported: {cannot_tell(corpus.source)}")
-    if not vocabulary_tells(vocabulary):
+    if vocabulary.identity is None:
         raise ValueError(
             f"{corpus.name!r} cannot be cached or exported: {vocabulary!r} does not say what its ids mean. Use a vocabulary of"
             " open_vocabulary, or give its class an attribute `identity`, a text that says it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.token_batches import Documents, corpus_documents
 from ul2_tasks.store.columns import TOKENS, Columns, in_memory, joined
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 
 class Bound(NamedTuple):
@@ -52,7 +51,7 @@ def stored(corpus: Corpus, split: str, use_cached: bool, separate_documents: boo
             f"separate_documents must be {has_ends} for {corpus.name!r}, whose tokens were written so, got {separate_documents}."
             " Write them again for the other value."
         )
-    if separate_documents and store.end == _eos(corpus):
+    if separate_documents and store.end == corpus.vocabulary.eos_id:
         return Columns({TOKENS: store.whole}, found.names)
     return found if store.end is None else None  # to leave out its ends it has to be read again
 
@@ -102,11 +101,6 @@ def of_parts(corpus: Corpus, parts: Sequence[Documents], separate_documents: boo
     if separate_documents:
         tokens, lengths = columns[TOKENS]
         ends = np.cumsum(lengths)[lengths > 0]
-        columns[TOKENS] = np.insert(tokens, ends, _eos(corpus)), lengths + (lengths > 0)
+        eos: Any = corpus.vocabulary.eos_id  # a solution refuses vocabularies that have none where it is asked for
+        columns[TOKENS] = np.insert(tokens, ends, eos), lengths + (lengths > 0)
     return in_memory(columns, [name for documents in parts for name in documents.names])
-
-
-def _eos(corpus: Corpus) -> int:
-    """The tokenizer's own id of EOS; a solution refuses vocabularies that have none where it is asked for."""
-    vocabulary = corpus.vocabulary
-    return vocabulary.eos_id - id_shift(vocabulary)

@@ -7,14 +7,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from ul2_tasks.sources.base import DataSource
-from ul2_tasks.tokenizers.sentencepiece import is_sentencepiece
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 _logger = logging.getLogger(__name__)
 # The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.
-_PLAIN_VOCABULARIES = ("ByteVocabulary", "PassThroughVocabulary", "FullCodepointVocabulary")  # of SeqIO
 
 
 def reads(source: DataSource, split: str) -> str:
@@ -37,13 +35,6 @@ def cannot_tell(source: DataSource) -> str:
         " it at the top level of a module and import it, or use MemoryDataSource(lambda: texts, validation=0.01), which goes by the"
         " content."
     )
-
-
-def vocabulary_tells(vocabulary: seqio.Vocabulary) -> bool:
-    """Whether `special_ids.vocabulary_identity` states all that a vocabulary's ids mean."""
-    tells = hasattr(vocabulary, "identity") or is_sentencepiece(vocabulary)
-    kind = type(vocabulary)
-    return tells or (kind.__module__ == "seqio.vocabularies" and kind.__name__ in _PLAIN_VOCABULARIES)
 
 
 @functools.lru_cache

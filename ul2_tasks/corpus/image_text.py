@@ -12,16 +12,16 @@ from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.corpus import Corpus, Encoded
 from ul2_tasks.example_features import IMAGES
 from ul2_tasks.images.elements import Element, Image, Text
-from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved, shifted
+from ul2_tasks.images.interleaved import ImageTokens, Interleaved, interleaved
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
-from ul2_tasks.tokenizers.special_ids import id_shift
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, SIZES = "pieces", "sizes"  # columns: see `Interleaved.pieces`, and how many bytes each image has
@@ -63,7 +63,7 @@ class ImageTexts:
 
     def read(self, corpus: Corpus, records: Iterable[Record]) -> Iterator[tuple[str, Interleaved, bytes]]:
         """The place of each record, what it is, with the vocabulary's ids, and what is wrong with it, if anything is."""
-        tokenizer, image_tokens = corpus.tokenizer, seqio_tokens(self.image_tokens, corpus.vocabulary)
+        tokenizer, image_tokens = corpus.tokenizer, checked(self.image_tokens, corpus.vocabulary)
         for record in records:
             texts, images, where = parsed(record.text)
             found, problem = read_record(texts, images, where, record.problem, tokenizer, image_tokens)
@@ -74,22 +74,21 @@ class ImageTexts:
         texts, images, _ = parsed(record.text)
         return serialized(texts, images, b"")
 
-    def own_ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
-        return frozenset(seqio_tokens(self.image_tokens, vocabulary).ids)
+    def own_ids(self, vocabulary: Vocabulary) -> frozenset[int]:
+        return frozenset(checked(self.image_tokens, vocabulary).ids)
 
-    def settings(self, vocabulary: seqio.Vocabulary) -> dict[str, str]:
-        return {"run": repr(seqio_tokens(self.image_tokens, vocabulary)), "version": str(IMAGE_TEXT_VERSION)}
+    def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
+        return {"run": repr(checked(self.image_tokens, vocabulary)), "version": str(IMAGE_TEXT_VERSION)}
 
 
-def seqio_tokens(image_tokens: ImageTokens, vocabulary: seqio.Vocabulary) -> ImageTokens:
-    """What stands for an image, with SeqIO's ids. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
-    shift = id_shift(vocabulary)
-    if max(image_tokens.ids) >= vocabulary.vocab_size - shift:
+def checked(image_tokens: ImageTokens, vocabulary: Vocabulary) -> ImageTokens:
+    """What stands for an image. Opens the vocabulary, and raises a ValueError where ids are beyond it."""
+    if max(image_tokens.ids) >= vocabulary.vocab_size:
         raise ValueError(
-            f"image_tokens must have ids below {vocabulary.vocab_size - shift}, the size of the vocabulary, got"
+            f"image_tokens must have ids below {vocabulary.vocab_size}, the size of the vocabulary, got"
             f" {max(image_tokens.ids)}. Pass ids that no text needs, or a larger vocabulary."
         )
-    return shifted(image_tokens, shift)
+    return image_tokens
 
 
 def read_record(
@@ -97,7 +96,7 @@ def read_record(
     images: Sequence[bytes],
     where: bytes,
     problem: str,
-    tokenizer: seqio.Vocabulary,
+    tokenizer: Vocabulary,
     image_tokens: ImageTokens,
 ) -> tuple[Interleaved, bytes]:
     """A record as ids and as the images that go along; and what is wrong with it, empty where nothing is."""

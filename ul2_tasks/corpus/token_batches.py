@@ -24,7 +24,6 @@ from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.index import dtype_of
 from ul2_tasks.store.provenance import Origin, hashes_of
 from ul2_tasks.store.read import Store
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME = 1024, 1 << 20
 
@@ -147,14 +146,13 @@ def tokenize_records(corpus: Corpus, records: Iterable[tuple[str, Record]], coun
 
     Records that are skipped are counted, unless they were before.
     """
-    shift, source = np.int32(id_shift(corpus.vocabulary)), str(corpus.source)
+    source = str(corpus.source)
     for batch in in_lists(records, _RECORDS_AT_A_TIME, _BYTES_AT_A_TIME, lambda item: item[1].size):
         splits, of_each = zip(*batch)
         columns, problems = corpus.encoder.encode(corpus, of_each)
         if counts:
             count_skipped(source, problems)
-        tokens, lengths = columns[TOKENS]
-        yield TokenBatch(np.array(splits), {**columns, TOKENS: (tokens - shift, lengths)}, problems, of_each)
+        yield TokenBatch(np.array(splits), columns, problems, of_each)
 
 
 def corpus_documents(corpus: Corpus, split: str, use_cached: bool, counts: bool = True) -> Iterator[Documents]:
@@ -247,14 +245,15 @@ def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
 
 def _shards_of_records(corpus: Corpus, split: str) -> DocumentShards:
     """Those of a cache of TFRecords: its files."""
-    files, shift = cache.record_files(corpus.cache_folder, split), np.int32(id_shift(corpus.vocabulary))
+    files = cache.record_files(corpus.cache_folder, split)
+    higher = np.int32(corpus.vocabulary.uses_0)  # SeqIO wrote them, which pads with 0: see `tasks/vocabulary.py`
 
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
         seen = 0
         for tokens, lengths in read_file(files[shard]):
             seen += len(lengths)
             if seen > first:
-                yield Documents({TOKENS: (tokens - shift, lengths)}), seen
+                yield Documents({TOKENS: (tokens - higher, lengths)}), seen
 
     return DocumentShards(len(files), read)
 
@@ -299,5 +298,4 @@ def _store_of(corpus: Corpus, split: str) -> Store | None:
 
 def stored_dtype(corpus: Corpus) -> np.dtype:
     """The dtype in which the tokens of a corpus are stored; see `index.dtype_of`."""
-    vocabulary = corpus.vocabulary
-    return dtype_of(vocabulary.vocab_size - id_shift(vocabulary))
+    return dtype_of(corpus.vocabulary.vocab_size)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,12 +14,7 @@ from ul2_tasks.denoisers.lengths import sentinels_needed
 from ul2_tasks.denoisers.write import made, recipe_of_texts
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokensRequest, id_shift
-
-if TYPE_CHECKING:
-    import seqio
-
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokensRequest
 
 
 def denoise(
@@ -28,7 +22,7 @@ def denoise(
     denoiser: Denoiser,
     key: int = 0,
     *,
-    vocabulary: seqio.Vocabulary | str | os.PathLike[str] | Tokenizer = "default",
+    vocabulary: Any = "default",
     sentinels: int | Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> dict[str, np.ndarray]:
@@ -60,8 +54,7 @@ def denoise(
     if not is_integer(key, at_least=-math.inf):
         raise ValueError(f"key must be an integer, got {key!r}.")
     opened, own_sentinels = open_for_modes(vocabulary, [denoiser.mode], sentinels, modes)
-    special, shift = SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser.mode), id_shift(opened)
-    text = tokens.astype(np.int64) + shift
+    special, text = SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser.mode), tokens.astype(np.int64)
     wrong = (text < 0) | (text >= opened.vocab_size) | np.isin(text, [*special.reserved])
     if wrong.any():
         place = int(np.argmax(wrong))
@@ -77,7 +70,7 @@ def denoise(
     longest = 1 << (len(text) - 1).bit_length()  # so that texts of many lengths share few recipes
     whole = np.array([len(text)], np.int32), np.arange(2), np.array([int(key) % (1 << 64)], np.uint64)
     features, _ = made(recipe_of_texts(denoiser, special, longest, (True, True)), text.astype(np.int32), *whole)
-    return dict(zip(("inputs", "targets"), (feature - np.int32(shift) for feature in features)))
+    return dict(zip(("inputs", "targets"), features))
 
 
 def denoise_one_of(

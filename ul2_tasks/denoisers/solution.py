@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk, chunk_length, example_lengths
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows, id_shift, piece_names
-
-if TYPE_CHECKING:
-    import seqio
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Solution:
     """
 
     configuration: DenoisingConfiguration
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
     add_eos: tuple[bool, bool]
     special: SpecialTokens
     full: Chunk
@@ -48,7 +45,7 @@ class Solution:
 
 def solve(
     sequence_length: Mapping[str, int] | None,
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     configuration: DenoisingConfiguration,
     add_eos: tuple[bool, bool] = (True, True),
 ) -> Solution:
@@ -86,17 +83,17 @@ def solve(
     return Solution(configuration, vocabulary, add_eos, special, full)
 
 
-def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: seqio.Vocabulary) -> None:
+def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: Vocabulary) -> None:
     """Raises a ValueError if examples can hold a sentinel, a mode or an EOS that a model's embedding has no row for."""
     used: set[int] = set()
     for each in solutions:
         spans = each.full.spans if each.configuration.denoiser.sentinel else 0
         used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
-    largest, shift = max(used, default=0), id_shift(vocabulary)
-    if largest - shift >= rows:
+    largest = max(used, default=0)
+    if largest >= rows:
         raise ValueError(
-            f"embedding_rows must be above {largest - shift}, the largest id of the examples,"
-            f" {piece_names(vocabulary, [largest])[0]}, got {rows}. Call"
+            f"embedding_rows must be above {largest}, the largest id of the examples,"
+            f" {vocabulary.id_to_piece(largest)}, got {rows}. Call"
             f" model.resize_token_embeddings({embedding_rows(vocabulary)}) before training, or name sentinels= and modes="
             " that the model has. See docs/help/troubleshooting.md#index-out-of-range-in-the-embedding."
         )

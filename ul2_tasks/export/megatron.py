@@ -10,7 +10,6 @@ from ul2_tasks.jobs.claim import taken
 from ul2_tasks.jobs.shards import remove_records
 from ul2_tasks.store.provenance import TABLE, TableWriter, add_origins
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 
 def write_megatron(
@@ -42,7 +41,7 @@ def write_megatron(
         remove_records(records)  # of a job that was killed
         files = files_of(corpus, split, use_cached)
         bin_path, idx_path, table_path = temporary
-        end = vocabulary.eos_id - id_shift(vocabulary) if append_eod else None
+        end = vocabulary.eos_id if append_eod else None
         with PairWriter(bin_path, idx_path, stored_dtype(corpus), end) as pair, TableWriter(table_path, files or []) as table:
             for documents in corpus_documents(corpus, split, use_cached):
                 pair.add(documents.tokens, documents.lengths)

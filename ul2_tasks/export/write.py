@@ -52,7 +52,6 @@ from ul2_tasks.random_access.numbering import Share, Slots, check_hosts
 from ul2_tasks.random_access.windows import Corpora, Stream
 from ul2_tasks.scalars import as_python, is_integer
 from ul2_tasks.store.provenance import Origin
-from ul2_tasks.tokenizers.special_ids import id_shift
 from ul2_tasks.version import __version__
 
 if TYPE_CHECKING:
@@ -402,22 +401,22 @@ def _counted(batches: Iterable[Examples], counts: dict[str, dict[str, int]], adv
 def _ids_of(members: Sequence[Task], features: Collection[str]) -> dict[str, object]:
     """What the ids of an export mean, as JSON has it: all that a trainer needs beside the examples."""
     vocabulary = members[0].vocabulary
-    shift, has_masks = id_shift(vocabulary), LOSS_MASK in features
+    has_masks = LOSS_MASK in features
     by_name = {member.task: member for member in members}
-    own = {key: getattr(vocabulary, key) for key in ("eos_id", "unk_id")}
     return {
         "meaning": [*_MEANING, *([_OF_MASKS] if has_masks else []), *([_OF_IMAGES] if IMAGES in features else [])],
-        "vocabulary_size": vocabulary.vocab_size - shift,
-        **{key: None if id is None else id - shift for key, id in own.items()},
-        "tasks": {name: _special_ids(member, shift) for name, member in by_name.items()},
+        "vocabulary_size": vocabulary.vocab_size,
+        "eos_id": vocabulary.eos_id,
+        "unk_id": vocabulary.unk_id,
+        "tasks": {name: _special_ids(member) for name, member in by_name.items()},
         **({"loss_groups": {name: _loss_groups(member) for name, member in by_name.items()}} if has_masks else {}),
     }
 
 
-def _special_ids(member: Task, shift: int) -> dict[str, object]:
+def _special_ids(member: Task) -> dict[str, object]:
     if member.solution is not None:
         special = member.solution.special
-        return {"mode_ids": [int(id) - shift for id in special.mode], "sentinel_ids": [int(id) - shift for id in special.sentinels]}
+        return {"mode_ids": [*map(int, special.mode)], "sentinel_ids": [*map(int, special.sentinels)]}
     told: Mapping[str, Any] = member.described
     if member.has_images:
         sentinels, mode = told["special"]

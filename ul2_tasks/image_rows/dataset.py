@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tokenizers.own_ids import OwnIds
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, text_vocabulary
 
 with needs("ImageTextDataset", "torch"):
     import torch
@@ -28,7 +28,7 @@ with needs("ImageTextDataset", "torch"):
     from ul2_tasks.pytorch.processes import given_process, reading_process
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 STATE_VERSION = 2
 _RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
@@ -131,7 +131,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         self,
         sources: Source | Sequence[Source],
         special_tokens: SpecialTokenConfig,
-        vocabulary: seqio.Vocabulary | Callable[[str], Sequence[int]],
+        vocabulary: Vocabulary | Callable[[str], Sequence[int]],
         budgets: Mapping[str, int],
         *,
         seed: int = 0,
@@ -169,15 +169,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
-        if not callable(vocabulary) and not hasattr(type(vocabulary), "vocab_size"):
-            raise ValueError(
-                f"vocabulary must be what ul2_tasks.open_vocabulary returns, or a function that returns the ids of a text, got"
-                f" {vocabulary!r:.100}."
-            )
+        opened = None if callable(vocabulary) else as_vocabulary(vocabulary)
+        encode: Any = vocabulary if opened is None else _Ids(opened, special_tokens, tuple(kinds))
         self.recipe = Recipe(
             sources=tuple(sources) if isinstance(sources, Sequence) else (sources,),
             special_tokens=special_tokens,
-            encode=vocabulary if callable(vocabulary) else _Ids(vocabulary, special_tokens, tuple(kinds)),
+            encode=encode,
             budgets=budgets,
             seed=seed,
             pool=pool,
@@ -189,8 +186,8 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             kinds=tuple(kinds),
         )
         self.recipe.pools()
-        if not callable(vocabulary):
-            _check_marks(special_tokens, kinds, vocabulary.vocab_size - getattr(vocabulary, "id_shift", 0))
+        if opened is not None:
+            _check_marks(special_tokens, kinds, opened.vocab_size)
         if skipped_file is not None and on_error == "raise":
             raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
@@ -341,9 +338,9 @@ def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind
 
 @dataclasses.dataclass(frozen=True)
 class _Ids:
-    """The ids of texts, the tokenizer's own. No text becomes a mark."""
+    """The ids of texts. No text becomes a mark."""
 
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
     special_tokens: SpecialTokenConfig
     kinds: Sequence[ElementKind] = ()
 
@@ -352,16 +349,9 @@ class _Ids:
 
     @cached_property
     def _encode(self) -> Callable[[str], Sequence[int]]:
-        from ul2_tasks.tokenizers.special_ids import id_shift, text_vocabulary
-
-        shift = id_shift(self.vocabulary)
-        marks = {id + shift for id in (*self.special_tokens.ids, *marks_of(self.kinds))}
-        of_texts = text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size})
-        own_encoder = getattr(of_texts, "own_encoder", None)
-        return own_encoder() if own_encoder else lambda text: [id - shift for id in of_texts.encode(text)]
+        marks = {*self.special_tokens.ids, *marks_of(self.kinds)}
+        return text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size}).encode
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is spawned: what needs no SeqIO, else it opens the vocabulary again."""
-        if isinstance(self._encode, OwnIds):
-            return copy.copy, (self._encode,)  # which comes out as it is
+        """For a worker that is spawned, which opens the vocabulary again."""
         return _Ids, (self.vocabulary, self.special_tokens, self.kinds)

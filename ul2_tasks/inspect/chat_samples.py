@@ -17,10 +17,11 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.example_features import LOSS_MASK, SPAN_ID, token_features
 from ul2_tasks.inspect.printing import visible
 from ul2_tasks.inspect.readable import stretches
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, id_shift
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 GROUPS = {0: "not trained on", 1: "reasoning", 2: "answer", 3: "tool calls"}
 _ROLE_COLOURS = dict(zip(ROLES, ("#af5f00", "#af5f00", "#0087af", "#008700", "#875fd7")))
@@ -127,7 +128,7 @@ def as_plain(task: ShownChat, example: ChatExample) -> dict[str, Any]:
     is the feature that a message is in: both, where its header is in the inputs. Ids are the tokenizer's own.
     """
     targets = example.inputs or 0
-    own = (example.ids - id_shift(task.corpus.vocabulary)).tolist()
+    own = example.ids.tolist()
     ids = {"ids": own} if example.inputs is None else {"inputs": own[:targets], "targets": own[targets:]}
     masks = {"loss_mask": example.loss_mask[targets:].tolist(), "span_id": example.span_id[targets:].tolist()}
     messages = [_plain_message(task, example, part) for part in parts_of(example) if part.row is not None]
@@ -139,13 +140,13 @@ def example_of(
 ) -> ChatExample:
     """An example of a conversation, with the messages that it is made of.
 
-    `values` are its features, [tokens] each, with the vocabulary's ids. `tokens`, [tokens] int32, are those of the conversation,
-    the tokenizer's own, and `messages`, [messages, 5] int32, see `segments.COLUMNS`.
+    `values` are its features, [tokens] each. `tokens`, [tokens] int32, are those of the conversation, and
+    `messages`, [messages, 5] int32, see `segments.COLUMNS`.
     """
     renderer, is_chat = task.corpus.encoder.renderer, task.objective.format == CHAT
     ids = np.concatenate([values[key] for key in token_features(task.objective.features)])
     inputs, first = None if is_chat else len(values["inputs"]), len(task.objective.mode)
-    own = ids[first:] - id_shift(renderer.vocabulary)
+    own = ids[first:]
     has_end = not is_chat or own[-1:] == renderer.eod
     numbers = _messages_in(tokens, messages, own[:-1] if is_chat else own, task.objective.stops.final) if has_end else []
     before = np.zeros(inputs or 0, np.uint8)
@@ -184,9 +185,9 @@ def parts_of(example: ChatExample) -> Iterator[Part]:
         yield Part("tokens" if example.inputs is None else "targets", None, end, end, len(example.ids), len(example.ids))
 
 
-def text_of(vocabulary: seqio.Vocabulary, ids: np.ndarray) -> str:
+def text_of(vocabulary: Vocabulary, ids: np.ndarray) -> str:
     """Tokens as text that people can read: special tokens by their names."""
-    special = SpecialTokens((), (), vocabulary.eos_id, frozenset({0}))
+    special = SpecialTokens((), (), vocabulary.eos_id, frozenset())
     return "".join(stretch.text for stretch in stretches(vocabulary, ids.tolist(), special, "inputs"))
 
 

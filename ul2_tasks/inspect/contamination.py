@@ -23,7 +23,6 @@ from ul2_tasks.sources.records import Record, read
 from ul2_tasks.store.ngrams import Texts
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tokenizers.batches import encode_batch
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 LEAST = 8  # tokens of a text that is looked for whole
 _FORMATS = ("jsonl", "text", "parquet", "arrow")
@@ -138,12 +137,12 @@ def _name(record: Record, number: int, key: str, keys: Sequence[str]) -> str | i
 
 def variants_of(corpus: Corpus, texts: Sequence[str], n: int) -> Variants:
     """The variants of texts as they are looked for in a corpus, by n-grams."""
-    least, shift = min(LEAST, n), np.int32(id_shift(corpus.vocabulary))
+    least = min(LEAST, n)
     encoded = [_encoded(corpus, [space + text for text in texts]) for space in ("", " ")]
     tokens: list[np.ndarray] = []
     of: list[int] = []
     for number, pair in enumerate(zip(*encoded)):
-        kept = {each[1:-1].tobytes(): each[1:-1] - shift for each in pair if len(each) - 2 >= least}
+        kept = {each[1:-1].tobytes(): each[1:-1] for each in pair if len(each) - 2 >= least}
         tokens += kept.values()
         of += [number] * len(kept)
     return Variants(Texts(tokens, n), np.array(of, np.int64), ~np.isin(np.arange(len(texts)), of))

@@ -26,7 +26,6 @@ from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.tokenizers.batches import encode_batch
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 _AT_A_TIME = 1 << 22  # tokens
 # What may stand before and after a part of a document: nothing, white space, a letter, a full stop.
@@ -192,12 +191,11 @@ def occurrences(store: TokenStore, tokens: np.ndarray, advance: Callable[[int], 
 
 def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Callable[[int], None]) -> Iterator[Place]:
     """Yields where a document of a corpus has a text; see `occurrences`."""
-    shift = np.int32(id_shift(corpus.vocabulary))
-    for start in occurrences(store, pattern.tokens - shift, advance):
+    for start in occurrences(store, pattern.tokens, advance):
         stop = start + len(pattern.tokens)
         first, after = store.documents_at(start, stop)
         begin, end = store.tokens_of(first)
-        around = store.read_tokens(max(begin, start - pattern.before), min(end, stop + pattern.after)) + shift
+        around = store.read_tokens(max(begin, start - pattern.before), min(end, stop + pattern.after))
         if after == first + 1 and pattern.text in corpus.tokenizer.decode(around.tolist()):
             yield Place(corpus.name, first, start, stop)
 

@@ -21,7 +21,8 @@ from rich.text import Text
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.printing import kinds_lost
 from ul2_tasks.tasks.providers import UL2Task
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, check_round_trip, embedding_rows, id_shift, own_size, piece_names
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, check_round_trip, embedding_rows
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
@@ -160,7 +161,7 @@ def examine_vocabulary(tasks: Iterable[UL2Task], corpus: Corpus) -> Iterator[Fin
     special: SpecialTokens | None = None
     problems = 0
     for task in tasks:
-        vocabulary = task.output_features["targets"].vocabulary
+        vocabulary = task.corpus.vocabulary
         try:
             special = task.special_tokens()
         except ValueError as error:
@@ -176,39 +177,38 @@ def examine_vocabulary(tasks: Iterable[UL2Task], corpus: Corpus) -> Iterator[Fin
         yield from _examine_round_trip(corpus.tokenizer)
 
 
-def examine_ids(vocabulary: seqio.Vocabulary) -> Iterator[Finding]:
+def examine_ids(vocabulary: Vocabulary) -> Iterator[Finding]:
     """Looks at whether the files of a tokenizer say the same of its special ids."""
     for clash in getattr(vocabulary, "clashes", ()):
         yield Finding("problem", "vocabulary", clash, "correct the file that is wrong, or pass the tokenizer of the model")
 
 
-def _describe_vocabulary(vocabulary: seqio.Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:
-    shift = id_shift(vocabulary)
-    eos, unknown = (None if id is None else id - shift for id in (vocabulary.eos_id, vocabulary.unk_id))
-    ids = f"{vocabulary.vocab_size - shift} ids; {'' if shift else 'padding 0, '}EOS {eos}, unknown {unknown}"
-    in_seqio = f"; within SeqIO and t5x all ids are {shift} higher, and 0 is padding" if shift else ""
-    ends = " .. ".join(piece_names(vocabulary, [special.sentinels[0], special.sentinels[-1]])) if special.sentinels else "none"
-    named = ", ".join(f"{mode} {' '.join(str(id - shift) for id in ids)}" for mode, ids in modes.items()) or "none"
-    return f"{type(vocabulary).__name__}, {ids}{in_seqio}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
+def _describe_vocabulary(vocabulary: Vocabulary, special: SpecialTokens, modes: Mapping[str, tuple[int, ...]]) -> str:
+    padding = "" if vocabulary.uses_0 else "padding 0, "
+    ids = f"{vocabulary.vocab_size} ids; {padding}EOS {vocabulary.eos_id}, unknown {vocabulary.unk_id}"
+    in_seqio = "; within SeqIO and t5x all ids are 1 higher, and 0 is padding" if vocabulary.uses_0 else ""
+    ends = " .. ".join(map(vocabulary.id_to_piece, (special.sentinels[0], special.sentinels[-1]))) if special.sentinels else "none"
+    named = ", ".join(f"{mode} {' '.join(map(str, ids))}" for mode, ids in modes.items()) or "none"
+    return f"{vocabulary.name}, {ids}{in_seqio}; {len(special.sentinels)} sentinels, {ends}; modes: {named}"
 
 
-def _examine_embedding(vocabulary: seqio.Vocabulary, special_ids: set[int]) -> Iterator[Finding]:
-    own = own_size(vocabulary)
+def _examine_embedding(vocabulary: Vocabulary, special_ids: set[int]) -> Iterator[Finding]:
+    own = vocabulary.own_size
     if beyond := [id for id in special_ids if id >= own]:
-        shift, rows = id_shift(vocabulary), embedding_rows(vocabulary)
+        rows = embedding_rows(vocabulary)
         found = (
-            f"{len(beyond)} sentinels and modes have the tokenizer's ids {min(beyond) - shift} to {max(beyond) - shift}, beyond the"
-            f" {own - shift} that it has itself: a model needs an embedding of {rows} rows"
+            f"{len(beyond)} sentinels and modes have the tokenizer's ids {min(beyond)} to {max(beyond)}, beyond the"
+            f" {own} that it has itself: a model needs an embedding of {rows} rows"
         )
         remedy = f"where it has fewer, model.resize_token_embeddings({rows}); or sentinels and modes that the tokenizer has"
         yield Finding("note", "vocabulary", found, remedy)
 
 
-def _examine_round_trip(tokenizer: seqio.Vocabulary) -> Iterator[Finding]:
+def _examine_round_trip(tokenizer: Vocabulary) -> Iterator[Finding]:
     ids = list(tokenizer.encode(SAMPLE))
     remedy = "see ul2_tasks.check_round_trip; recipes/train_vocabulary.py trains one that restores every text"
     yield Finding("ok", "vocabulary", f"a sample of {len(SAMPLE)} characters of many scripts is {len(ids)} tokens")
-    if unknown := ids.count(tokenizer.unk_id):
+    if unknown := sum(id == tokenizer.unk_id for id in ids):
         yield Finding("note", "vocabulary", f"{unknown} of {len(ids)} tokens of a sample of many scripts are unknown", remedy)
     if lost := check_round_trip(tokenizer):
         yield Finding("note", "vocabulary", f"decoding does not restore {kinds_lost(lost)}", remedy)

@@ -10,16 +10,11 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.tokenizers.byte_level import is_bytes
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, piece_names
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
-if TYPE_CHECKING:
-    import seqio
-
-_BYT5_BYTES = range(3, 259)
 _BORDER = -1  # is put among the ids where a document begins
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -49,7 +44,7 @@ class Stretch:
 
 
 def stretches(
-    vocabulary: seqio.Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
+    vocabulary: Vocabulary, ids: Iterable[int], special: SpecialTokens, feature: str, borders: Collection[int] = ()
 ) -> list[Stretch]:
     """The inputs or the targets of an example, as stretches that people can read.
 
@@ -94,7 +89,7 @@ def stretches(
     return found
 
 
-def _text(vocabulary: seqio.Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Stretch]:
+def _text(vocabulary: Vocabulary, ids: Sequence[int], text_bytes: dict[int, bytes], span: int | None) -> Iterator[Stretch]:
     for has_bytes, run in itertools.groupby(ids, key=lambda id: bool(text_bytes[id])):
         if has_bytes:
             yield from _characters([text_bytes[id] for id in run], span)
@@ -119,25 +114,22 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
             yield Stretch("text", text, count, span)
 
 
-def _text_bytes(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
+def _text_bytes(vocabulary: Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
     """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
-    if is_bytes(vocabulary):  # its `decode` drops bytes that make no whole character
-        return {id: bytes([id - _BYT5_BYTES.start]) if id in _BYT5_BYTES else b"" for id in ids}
-    if hasattr(vocabulary, "token_bytes"):
-        return {id: vocabulary.token_bytes(id) for id in ids}
+    known = {id: data for id in ids if (data := vocabulary.bytes_of(id)) is not None}
     letter = vocabulary.encode("a")
     before = vocabulary.decode(letter)
 
     def added(id: int) -> bytes:
         text = vocabulary.decode([*letter, id])
         text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
-        (name,) = piece_names(vocabulary, [id])
+        name = vocabulary.id_to_piece(id)
         if _REPLACEMENT not in text or _REPLACEMENT in name:
             return text.encode()
         spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
         return next((data for data in spelled if data and data.decode(errors="replace") == text), b"")
 
-    return {id: added(id) for id in ids}
+    return {id: known[id] if id in known else added(id) for id in ids}
 
 
 def _spelled_in_hexadecimal(name: str) -> bytes | None:
@@ -159,12 +151,12 @@ _INVISIBLE = [byte for byte in range(256) if byte not in _VISIBLE]
 _LETTERS = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + number): byte for number, byte in enumerate(_INVISIBLE)}
 
 
-def _mode_name(vocabulary: seqio.Vocabulary, special: SpecialTokens) -> str:
+def _mode_name(vocabulary: Vocabulary, special: SpecialTokens) -> str:
     if special.reserved.issuperset(special.mode):
         return "".join(_name(vocabulary, id) for id in special.mode)
     return vocabulary.decode(special.mode).strip()  # a mode that is a text
 
 
-def _name(vocabulary: seqio.Vocabulary, id: int) -> str:
-    (name,) = piece_names(vocabulary, [id])
+def _name(vocabulary: Vocabulary, id: int) -> str:
+    name = vocabulary.id_to_piece(id)
     return name.removeprefix(_WORD_BOUNDARY) or name  # the names of SeqIO's own extra ids begin with one

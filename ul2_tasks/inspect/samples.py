@@ -19,10 +19,11 @@ from ul2_tasks.denoisers.reconstruction import invert, places
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.printing import LINE_END, visible
 from ul2_tasks.inspect.readable import Stretch, stretches
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, id_shift
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 # Noise spans take these in turn: of the 256 colours of terminals some that are about as far from black as from white.
 _COLOURS = ("#008700", "#d700af", "#0087af", "#af5f00", "#875fd7", "#ff0000")
@@ -74,18 +75,18 @@ class Sample:
 
 
 class DenoisedTask(NamedTuple):
-    """What is known of a task whose examples are looked at. The ids of `special` are the vocabulary's."""
+    """What is known of a task whose examples are looked at."""
 
     name: str
     denoiser: Denoiser
     special: SpecialTokens
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
 
 
 def sample_of(task: DenoisedTask, number: int, example: Mapping[str, np.ndarray]) -> Sample:
     """A sample of an example that a task made.
 
-    `example` is {"inputs": [tokens] int, "targets": [tokens] int, with the vocabulary's ids, "starts_document": [L] bool, which
+    `example` is {"inputs": [tokens] int, "targets": [tokens] int, "starts_document": [L] bool, which
     tokens of the chunk begin a document}.
     """
 
@@ -106,7 +107,7 @@ def reconstructed(
 
     Args:
         task, number: see `sample_of`.
-        example: {"inputs": [tokens] int, "targets": [tokens] int}, with the vocabulary's ids.
+        example: {"inputs": [tokens] int, "targets": [tokens] int}.
         begins: [documents] int, the tokens of the chunk that begin a document.
         read: gives "inputs" or "targets", of these ids, as stretches with borders before these places.
     """
@@ -114,7 +115,6 @@ def reconstructed(
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
     noise_begins, at = whole.is_noise[begins], places(whole, task.denoiser, task.special)[begins]
     noise, chunk = int(whole.is_noise.sum()), len(whole.chunk)
-    shift = id_shift(task.vocabulary)
     ids = {feature: [int(id) for id in example[feature]] for feature in TOKEN_FEATURES}
     return Sample(
         task=task.name,
@@ -122,7 +122,7 @@ def reconstructed(
         mode=task.denoiser.mode,
         number=number,
         counts=ExampleCounts(chunk, noise, len(whole.spans), len(ids["inputs"]), len(ids["targets"]), noise / chunk),
-        ids={feature: [id - shift for id in of_feature] for feature, of_feature in ids.items()},
+        ids=ids,
         inputs=read("inputs", ids["inputs"], at[~noise_begins].tolist()),
         targets=read("targets", ids["targets"], at[noise_begins].tolist()),
     )

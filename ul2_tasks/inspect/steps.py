@@ -15,11 +15,11 @@ from ul2_tasks.chat.index import ChatIndex
 from ul2_tasks.chat.objective import Objective
 from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.image_text import seqio_tokens
+from ul2_tasks.corpus.image_text import checked
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk
 from ul2_tasks.denoisers.pieces import PieceLimits
-from ul2_tasks.example_features import EXAMPLE, IMAGES, Feature, token_features
+from ul2_tasks.example_features import EXAMPLE, IMAGES, Feature
 from ul2_tasks.inspect.chat_samples import ChatExample, as_plain, example_of, shown_chat
 from ul2_tasks.inspect.image_samples import ImagePlace, ImageTextShown, image_places, image_text_sample
 from ul2_tasks.inspect.printing import print_head, print_json_lines, ranges_in_words, visible
@@ -32,10 +32,11 @@ from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tokenizers.special_ids import SpecialTokens, id_shift, moved
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 _TOLD = 3  # origins of an example
 
@@ -166,8 +167,7 @@ def fed_at(found: Examples, numbers: Iterable[int], count: int, denoisers: Colle
     tasks, images = tasks_fed(found, denoisers), image_members(found)
     corpora, fed = stores(found), list[Fed]()
     for name, number, segment, location, example in _chosen(found, numbers, count, dict.fromkeys(tasks, EXAMPLE)):
-        shift = np.int32(id_shift(tasks[name].vocabulary))
-        ids = {key: example[key] + shift for key in EXAMPLE}
+        ids = {key: example[key] for key in EXAMPLE}
         if name in images:
             own = list(example.get(IMAGES, []))
             fed.append(_fed_images(images[name], tasks[name], number, segment, location, ids=ids, images=own))
@@ -189,7 +189,7 @@ def _fed_images(
 ) -> FedImages:
     ((record, _),) = location.documents
     sample = image_text_sample(
-        ImageTextShown(task, seqio_tokens(member.corpus.encoder.image_tokens, task.vocabulary)), number, ids, images
+        ImageTextShown(task, checked(member.corpus.encoder.image_tokens, task.vocabulary)), number, ids, images
     )
     places, data = image_places(sample, images), member.index.data
     return FedImages(sample, segment, location, places, data.locate(record), data.tokens.tokens_of(record))
@@ -206,11 +206,10 @@ def chats_at(found: Examples, numbers: Iterable[int], count: int) -> list[FedCha
 
 
 def chat_example(task: ChatOfRun, location: Location, made: Mapping[str, np.ndarray]) -> ChatExample:
-    """An example of a conversation that is made already, with the tokenizer's own ids."""
+    """An example of a conversation that is made already."""
     ((conversation, _),) = location.documents
     held = read_conversations(task.index.columns, np.array([conversation]))
-    ids = {key: made[key] + np.int32(id_shift(task.corpus.vocabulary)) for key in token_features(task.features)}
-    return example_of(task, conversation, {**made, **ids}, held.tokens, held.messages)
+    return example_of(task, conversation, made, held.tokens, held.messages)
 
 
 def _chosen(
@@ -273,14 +272,14 @@ def chats_fed(found: Examples) -> dict[str, ChatOfRun]:
 
 @dataclasses.dataclass(frozen=True)
 class ImageMember:
-    """A task of interleaved image-text data as a run reads it; `special` has the vocabulary's ids."""
+    """A task of interleaved image-text data as a run reads it."""
 
     task: str
     corpus: Corpus
     index: ImageTextIndex
     limits: PieceLimits
     special: SpecialTokens
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
 
 
 def image_members(found: Examples) -> dict[str, ImageMember]:
@@ -289,8 +288,7 @@ def image_members(found: Examples) -> dict[str, ImageMember]:
     for member, index in _of_records(found):
         if member.has_images:
             limits = index.limits[member.kind_number]
-            special = moved(limits.special, id_shift(member.vocabulary))
-            members[member.task] = ImageMember(member.task, member.corpus, index, limits, special, member.vocabulary)
+            members[member.task] = ImageMember(member.task, member.corpus, index, limits, limits.special, member.vocabulary)
     return members
 
 

@@ -26,7 +26,8 @@ from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
 from ul2_tasks.sources.memory import embedded_chat
-from ul2_tasks.tokenizers.special_ids import Mode, id_shift, piece_id, special_tokens
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import Mode, special_tokens
 
 if TYPE_CHECKING:
     import seqio
@@ -125,7 +126,7 @@ class Chat(Description):
         return Corpus(f"{self.name}_corpus", self.source, vocabulary, configuration, encoder, folders(cache_dirs))
 
     @property
-    def vocabulary(self) -> seqio.Vocabulary:
+    def vocabulary(self) -> Vocabulary:
         """That of the renderer."""
         return self.renderer.vocabulary
 
@@ -188,14 +189,14 @@ def open_conversations(
     return open_source(spec, text_key=text_key, id_key=id_key, validation=validation, as_json=True, **options)
 
 
-def _mode_ids(vocabulary: seqio.Vocabulary, mode: Mode) -> tuple[int, ...]:
+def _mode_ids(vocabulary: Vocabulary, mode: Mode) -> tuple[int, ...]:
     """The tokenizer's own ids."""
-    if isinstance(mode, str) and piece_id(vocabulary, mode) is None:
+    if isinstance(mode, str) and vocabulary.piece_id(mode) is None:
         raise ValueError(
             f"mode must be a token of {vocabulary}, an id or ids, got {mode!r}. Pass a token that it has, such as '[S]'."
         )
     found = special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode})
-    return tuple(id - id_shift(vocabulary) for id in found.mode)
+    return found.mode
 
 
 def chat_member(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.image_text import ImageTexts, seqio_tokens
+from ul2_tasks.corpus.image_text import ImageTexts, checked
 from ul2_tasks.denoisers.denoisers import (
     IMAGE_SPLITS,
     T5GEMMA2,
@@ -32,7 +32,7 @@ from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import as_source
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, id_shift, plain_modes
+from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
 
 if TYPE_CHECKING:
     import seqio
@@ -81,7 +81,7 @@ class ImageText(Description):
     # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str
     source: seqio.DataSource | Any = "embedded"
-    vocabulary: seqio.Vocabulary | Any = "default"
+    vocabulary: Any = "default"
     denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
     _: dataclasses.KW_ONLY
     split: str = EACH_PIECE
@@ -147,11 +147,11 @@ def special_tokens_beside(images: ImageText, denoiser: Denoiser) -> SpecialToken
 
     Raises a ValueError where ids of images mean something else.
     """
-    vocabulary, shift = images.vocabulary, id_shift(images.vocabulary)
+    vocabulary = images.vocabulary
     special = special_tokens_of(images).tokens(vocabulary, denoiser.mode)
     taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     taken |= dict.fromkeys(special.mode, f"the mode {denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
-    if both := {id - shift: taken[id] for id in seqio_tokens(images.image_tokens, vocabulary).ids if id in taken}:
+    if both := {id: taken[id] for id in checked(images.image_tokens, vocabulary).ids if id in taken}:
         raise ValueError(
             f"image_tokens must have ids of their own, got {both}. Pass other ids for them, or for sentinels and modes."
         )
@@ -188,13 +188,13 @@ def image_text_members(
 ) -> list[RecordMember]:
     """The tasks of a corpus as `random_access` takes them, of these limits."""
     settings = {"limits": tuple(limits), "vocabulary": images.vocabulary, "on_unusable": images.on_unusable}
-    index_of, shift = functools.partial(index_records, **settings), id_shift(images.vocabulary)
+    index_of = functools.partial(index_records, **settings)
     found = []
     for kind, (each, rate) in enumerate(zip(limits, rates)):
         told = {
             "denoiser": dataclasses.asdict(each.denoiser),
             "corpus": corpus.made_of,
-            "special": [[id - shift for id in ids] for ids in (each.special.sentinels, each.special.mode)],
+            "special": [[*each.special.sentinels], [*each.special.mode]],
             "split_of_texts": images.split,
             "unfit": images.on_unusable,
             **described_blocks(images.block_shuffle),

@@ -18,7 +18,7 @@ from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_w
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
 from ul2_tasks.scalars import as_python, fractions
-from ul2_tasks.tokenizers.special_ids import id_shift, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 _OF_DENOISERS = ("source", "denoisers", "chunk_tokens")  # which descriptions of one corpus and name may have of their own
 
@@ -195,7 +195,7 @@ class Mix(Description):
                 continue
             for denoiser in leaf.denoisers if marks else ():
                 special = denoising_of(leaf, denoiser).special_tokens.tokens(leaf.vocabulary, denoiser.mode)
-                if both := sorted(marks & {id - id_shift(leaf.vocabulary) for id in special.reserved}):
+                if both := sorted(marks & special.reserved):
                     raise ValueError(
                         f"sentinels and modes of '{leaf.name}_{denoiser.name}' must not be ids of image_tokens, got {both}. Pass"
                         " others."

@@ -18,6 +18,7 @@ from ul2_tasks.random_access.text import Member
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.store.columns import Columns
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
 
@@ -72,7 +73,7 @@ class Mixture(Description):
     # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str = "ul2"
     source: seqio.DataSource | Mixture | Any = "embedded"
-    vocabulary: seqio.Vocabulary | Any = "default"
+    vocabulary: Any = "default"
     denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
     _: dataclasses.KW_ONLY
     text_key: str | Any = None
@@ -157,7 +158,7 @@ def check_corpora(mixtures: Iterable[Description]) -> None:
 
 def _open_shared(
     owner: Mixture, mixture: Mixture, mode_names: Sequence[str | None]
-) -> tuple[seqio.Vocabulary, tuple[Token, ...] | str | None]:
+) -> tuple[Vocabulary, tuple[Token, ...] | str | None]:
     """See `open_for_modes`. Raises a ValueError where an argument is neither left out nor that of the owner's corpus.
 
     Equal ones are taken, because a gin file may bind them for all calls of `register`.
@@ -209,7 +210,7 @@ class DescribedTask:
         return self.configuration.denoiser
 
     @property
-    def vocabulary(self) -> seqio.Vocabulary:
+    def vocabulary(self) -> Vocabulary:
         return self.corpus.vocabulary
 
     def special_tokens(self) -> SpecialTokens:
@@ -259,7 +260,7 @@ class Solvable(Protocol):
     @property
     def configuration(self) -> DenoisingConfiguration: ...
     @property
-    def vocabulary(self) -> seqio.Vocabulary: ...
+    def vocabulary(self) -> Vocabulary: ...
     def solve(self, sequence_length: Mapping[str, int] | None, /) -> Solution: ...
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.images.t5gemma2 import T5GEMMA2_IMAGE_SIZE, T5GEMMA2_START
 from ul2_tasks.scalars import is_integer, short
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
     import transformers
 
     Model: TypeAlias = transformers.PreTrainedModel | transformers.PretrainedConfig
@@ -25,7 +25,7 @@ def settings_of(
     decoder_start_token_id: int | None,
     decoder_only: bool | None,
     embedding_rows: int | None,
-    vocabulary: seqio.Vocabulary | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> dict[str, Any]:
     """The arguments of `RowFormat` that a model has. A given one wins, and without a model they are T5's.
 
@@ -57,7 +57,7 @@ def settings_of(
         return next((id for id in named if is_integer(id, at_least=0)), None)
 
     pad = first("pad_token_id") if pad_token_id is None else pad_token_id
-    pad = getattr(vocabulary, "own_pad_id", None) if pad is None else pad
+    pad = vocabulary.pad_id if pad is None and vocabulary is not None else pad
     if pad is None:
         raise ValueError(
             f"pad_token_id must be given for {name}, whose configuration names none. Pass pad_token_id=tokenizer.pad_token_id, or"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,18 +27,15 @@ from ul2_tasks.tokenizers.special_ids import (
     Mode,
     Sentinels,
     SpecialTokensRequest,
-    id_shift,
     pads_with_0,
     text_vocabulary,
 )
 
 if TYPE_CHECKING:
-    import seqio
     import torch
     import transformers
 
     from ul2_tasks.models.of_model import Model
-    from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 TOKENS, TEXT, SPANS = "input_ids", "text", "spans"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -72,7 +68,7 @@ class UL2DataCollator:
 
     def __init__(
         self,
-        vocabulary: seqio.Vocabulary | str | os.PathLike[str] | Tokenizer,
+        vocabulary: Any,
         sequence_length: Mapping[str, int],
         denoisers: Iterable[Denoiser] | Denoiser | str = T5GEMMA2,
         *,
@@ -131,7 +127,6 @@ class UL2DataCollator:
         )
         self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, task_id=task_id)
         self._row_format.check_start(pads_with_0(vocabulary))
-        self._shift = id_shift(vocabulary)
         request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
         solutions = [
             solve(sequence_length, vocabulary, DenoisingConfiguration(denoiser, request, chunk_tokens))
@@ -143,10 +138,10 @@ class UL2DataCollator:
         reserved = request.ids(vocabulary)
         self._text_vocabulary = text_vocabulary(vocabulary, reserved)
         self._is_text = np.ones(vocabulary.vocab_size, bool)
-        self._is_text[[0, *reserved]] = False
+        self._is_text[[*reserved] if vocabulary.uses_0 else [0, *reserved]] = False
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
-            self._is_text[embedding_rows + self._shift :] = False
+            self._is_text[embedding_rows:] = False
         self._epoch = SharedIntegers([0])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -183,7 +178,7 @@ class UL2DataCollator:
         batch: dict[str, Any] = {name: values.astype(np.int64) for name, values in made.items()}
         if self._original_ids:
             own = np.full([len(chunks), lengths.max()], IGNORED, np.int64)
-            own[np.arange(own.shape[1]) < lengths[:, np.newaxis]] = tokens - self._shift
+            own[np.arange(own.shape[1]) < lengths[:, np.newaxis]] = tokens
             batch["original_ids"] = own
         if self._return_tensors == "np":
             return batch
@@ -200,7 +195,7 @@ class UL2DataCollator:
             Arrays [tokens] int32 that hold all of its tokens. Only the last can be shorter, and none is empty. An empty document
             gives an empty list.
         """
-        tokens = self._tokens(document, "the document") - self._shift
+        tokens = self._tokens(document, "the document")
         return [tokens[start : start + self.max_tokens].astype(np.int32) for start in range(0, len(tokens), self.max_tokens)]
 
     def set_epoch(self, epoch: int) -> None:
@@ -298,10 +293,10 @@ class UL2DataCollator:
                 )
             if (more := len(values) - rows[key].shape[1]) > 0:
                 rows[key] = np.pad(rows[key], ((0, 0), (0, more)))
-            rows[key][number, : len(values)], sizes[key][number] = values - self._shift, len(values)
+            rows[key][number, : len(values)], sizes[key][number] = values, len(values)
 
     def _tokens(self, example: Any, name: str) -> np.ndarray:
-        """The ids of an example, [tokens] int64, shifted as SeqIO has them."""
+        """The ids of an example, [tokens] int64."""
         if isinstance(example, str):
             if lone := _LONE_SURROGATE.search(example):
                 raise ValueError(
@@ -316,7 +311,7 @@ class UL2DataCollator:
         if tokens.shape != (0,) and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
             hint = " Decode bytes with example.decode()." if isinstance(example, bytes) else ""
             raise ValueError(f"{name} must be a text, or integer ids [tokens], got {example!r:.100}.{hint}")
-        return tokens.astype(np.int64) + self._shift
+        return tokens.astype(np.int64)
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
         in_range = (tokens >= 0) & (tokens < len(self._is_text))
@@ -328,8 +323,8 @@ class UL2DataCollator:
         rows = self._row_format.embedding_rows
         beyond = "" if rows is None else f" or embedding_rows, {rows}"
         raise ValueError(
-            f"{_name(number)} must have ids of text alone, got {tokens[place] - self._shift}: padding, a sentinel, a mode, or"
-            f" beyond the {len(self._is_text) - self._shift} ids of the vocabulary{beyond}. Pass the text itself, or ids of this"
+            f"{_name(number)} must have ids of text alone, got {tokens[place]}: padding, a sentinel, a mode, or"
+            f" beyond the {len(self._is_text)} ids of the vocabulary{beyond}. Pass the text itself, or ids of this"
             " vocabulary that are not padded or corrupted."
         )
 
@@ -348,7 +343,7 @@ class UL2DataCollator:
     def _corrupted(
         self, tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray, keys: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs and targets of all examples, in the tokenizer's own ids: rows, [B, width] int32, and how long each is, [B] int64.
+        """Inputs and targets of all examples: rows, [B, width] int32, and how long each is, [B] int64.
 
         `tokens`, [tokens] int32, are those of all chunks, one after the other, and `lengths`, [B], how many each has. `chosen`,
         [B], is the number of each example's denoiser. `keys`, [B] uint64, are those of each example's noise, see `write`.
@@ -359,7 +354,7 @@ class UL2DataCollator:
         sizes = sizes_of(recipes, ranges, keys)
         rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, sizes.max(axis=0).tolist())}
         MadeText(tuple(recipes), ranges, keys, tokens, sizes).write(np.arange(len(lengths)), np.zeros_like(sizes), rows)
-        return {key: row - np.int32(self._shift) for key, row in rows.items()}, dict(zip(EXAMPLE, sizes.T))
+        return rows, dict(zip(EXAMPLE, sizes.T))
 
 
 def _name(number: int) -> str:

@@ -17,7 +17,7 @@ from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.denoisers.write import write_segments
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, Feature, token_features
 from ul2_tasks.random_access.corpora import OrderedCorpus
-from ul2_tasks.random_access.kinds import Made, Task, add_to_ranges, fill_ranges
+from ul2_tasks.random_access.kinds import Made, Task, fill_ranges
 from ul2_tasks.random_access.numbering import Slots
 from ul2_tasks.random_access.tasks import task_ids
 
@@ -71,7 +71,6 @@ def make_batch(
     found: Slots,
     lengths: Mapping[str, int | None],
     with_task_id: bool = False,
-    id_shift: int = 0,
 ) -> Batch:
     """Makes the examples of slots, whose places are their elements.
 
@@ -80,7 +79,7 @@ def make_batch(
     Gives {"inputs": [rows, length] int32, "targets": [rows, length] int32}, or other features, see `features_of`, padded with 0;
     packed rows have `<feature>_segment_ids` and `<feature>_positions` of each feature of tokens, too, see
     `converters.arrays.model_arrays`. `with_task_id` adds "task_id", of each target the index of its task, see `tasks`, and -1
-    in the padding. Ids are the tokenizer's own, or so much higher.
+    in the padding. Id 0 can also be a token: what is padding say the sizes, and in packed rows the segment ids.
     """
     members, pack = members_of(numbering), bool(numbering.packed)
     of_members, spec, count = np.zeros_like(found.slots), features_of(members), len(found.slots)
@@ -123,8 +122,6 @@ def make_batch(
         of_row = np.arange(count) - np.searchsorted(rows, rows) + 1
     for number, key in enumerate(of_tokens):
         at = rows, places[:, number], sizes[:, number]
-        if id_shift:
-            add_to_ranges(id_shift, *at, written[key])
         if pack:
             _, segment_ids, positions = arrays[key]
             write_segments(*at, of_row, segment_ids, positions)

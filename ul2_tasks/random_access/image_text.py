@@ -20,10 +20,10 @@ from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import TOKENS, Columns
 from ul2_tasks.store.read import MemoryStore, Store, TokenStore
-from ul2_tasks.tokenizers.special_ids import id_shift, moved
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
+    pass
 
 _AT_A_TIME = 1 << 20  # records that are looked at, by one of the threads
 _THREADS = 8
@@ -186,14 +186,12 @@ class ImageTextIndex:
             )
 
 
-def index_records(data: Columns, limits: Sequence[PieceLimits], vocabulary: seqio.Vocabulary, on_unusable: str) -> ImageTextIndex:
+def index_records(data: Columns, limits: Sequence[PieceLimits], vocabulary: Vocabulary, on_unusable: str) -> ImageTextIndex:
     """Finds the records that make an example under each denoiser of a mixture.
 
-    The limits have SeqIO's ids. `on_unusable` is what becomes of a record that makes none: "raise", which raises a ValueError, or
-    "skip".
+    `on_unusable` is what becomes of a record that makes none: "raise", which raises a ValueError, or "skip".
     """
-    shift = id_shift(vocabulary)
-    own = tuple(dataclasses.replace(each, special=moved(each.special, -shift)) for each in limits)
+    own = tuple(limits)
     rules, store = rules_of(own), data.stores[PIECES]
     left_out = np.zeros([len(own), len(CAUSES)], np.int64)
     unusable = [np.zeros(0, np.int64)]
@@ -214,12 +212,12 @@ def index_records(data: Columns, limits: Sequence[PieceLimits], vocabulary: seqi
     return ImageTextIndex(own, data, by_cause, np.concatenate(unusable))
 
 
-def _unusable(vocabulary: seqio.Vocabulary, limits: Sequence[PieceLimits], data: Columns, record: int) -> ValueError:
+def _unusable(vocabulary: Vocabulary, limits: Sequence[PieceLimits], data: Columns, record: int) -> ValueError:
     """What is said of a record that makes no example."""
     pieces, (tokens, _) = _pieces_of(data, record), data.read(TOKENS, np.array([record]))
     denoiser, problem = problem_of(limits, pieces)
     texts = np.split(tokens, np.cumsum(pieces))[:-1:2]
-    text = vocabulary.decode((np.concatenate(texts)[:_BEGINNING] + id_shift(vocabulary)).tolist())
+    text = vocabulary.decode(np.concatenate(texts)[:_BEGINNING].tolist())
     beginning = f"It begins with {text!r}" if text else "It has no text"
     return ValueError(
         f"{limits[denoiser].name}: a record makes no example: {problem.cause}{problem.numbers}. {beginning}, and it is"

@@ -20,10 +20,9 @@ from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import TokenStore
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.corpus.corpus import Corpus
 
 
@@ -142,7 +141,7 @@ class Task(Protocol):
     @property
     def denoiser(self) -> str: ...
     @property
-    def vocabulary(self) -> seqio.Vocabulary: ...
+    def vocabulary(self) -> Vocabulary: ...
     @property
     def features(self) -> Mapping[str, Feature]: ...
     @property
@@ -193,12 +192,3 @@ def copy_ranges(values, starts, sizes, rows, places, written):
         row = written[rows[number]]
         for offset in range(sizes[number]):
             row[places[number] + offset] = values[starts[number] + offset]
-
-
-@compiled
-def add_to_ranges(value, rows, places, sizes, written):
-    """Adds a value to so many places of rows, from a place of each on; all three are [n] int64."""
-    for number in range(len(rows)):
-        row = written[rows[number]]
-        for offset in range(sizes[number]):
-            row[places[number] + offset] += value

@@ -22,10 +22,9 @@ from ul2_tasks.random_access.text import blocks_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import TokenStore
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.corpus.corpus import Corpus
 
 
@@ -92,7 +91,7 @@ class RecordMember:
     corpus: Corpus
     rate: float
     features: Mapping[str, Feature]
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
     index_of: Callable[[Columns], RecordIndex]
     described: Mapping[str, object]
     denoiser: str = ""

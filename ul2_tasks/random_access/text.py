@@ -23,11 +23,9 @@ from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store, TokenStore
-from ul2_tasks.tokenizers.special_ids import id_shift, moved
+from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.corpus.corpus import Corpus
 
 _AT_A_TIME = 1 << 22  # tokens
@@ -53,7 +51,7 @@ class Member:
         return self.solution.configuration.denoiser.name
 
     @property
-    def vocabulary(self) -> seqio.Vocabulary:
+    def vocabulary(self) -> Vocabulary:
         return self.solution.vocabulary
 
     @property
@@ -110,12 +108,12 @@ def _solutions(readers: Sequence[Member]) -> tuple[Solution, ...]:
     return tuple(reader.solution for reader in readers)
 
 
-def described(configuration: DenoisingConfiguration, vocabulary: seqio.Vocabulary) -> dict[str, object]:
+def described(configuration: DenoisingConfiguration, vocabulary: Vocabulary) -> dict[str, object]:
     """Describes a configuration in few words: a list of a thousand sentinels by its length and checksum.
 
-    Iterators are saved with these names in this order, and with SeqIO's ids.
+    Iterators are saved with these names in this order.
     """
-    sentinels, modes = configuration.special_tokens.of_seqio(vocabulary)
+    sentinels, modes = configuration.special_tokens.by_id(vocabulary)
     if sentinels is not None and not isinstance(sentinels, str):
         sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
     return {
@@ -157,11 +155,8 @@ class Text:
 
     @cached_property
     def recipes(self) -> tuple[Recipe, ...]:
-        """Those of the readers, with the tokenizer's own ids."""
-        found = (
-            (each.configuration.denoiser, moved(each.special, -self._shift), each.full.length, each.add_eos)
-            for each in self.solutions
-        )
+        """Those of the readers."""
+        found = ((each.configuration.denoiser, each.special, each.full.length, each.add_eos) for each in self.solutions)
         return tuple(recipe(*each) for each in found)
 
     def tokens(self, ranges: Ranges) -> Ranges:
@@ -226,17 +221,12 @@ class Text:
     def caches(self) -> Sequence[BlockCache]:
         return [self.store] if isinstance(self.store, BlockCache) else []
 
-    @property
-    def _shift(self) -> int:
-        return id_shift(self.solutions[0].vocabulary)
-
     @cached_property
     def _is_text(self) -> np.ndarray:
         """[ids + 1] bool. What is beyond the vocabulary is no text."""
-        shift = self._shift
-        is_text = np.append(np.ones(self.solutions[0].vocabulary.vocab_size - shift, bool), False)
+        is_text = np.append(np.ones(self.solutions[0].vocabulary.vocab_size, bool), False)
         for reserved in {solution.special.reserved for solution in self.solutions}:
-            is_text[[id - shift for id in reserved if id >= shift]] = False
+            is_text[[*reserved]] = False
         return is_text
 
     def _check(self, tokens: np.ndarray) -> None:

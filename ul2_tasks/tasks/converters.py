@@ -13,12 +13,13 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.datasets import facts_of
 from ul2_tasks.example_features import CHAT, EXAMPLE, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.models.arrays import model_arrays
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.tasks.datasets import facts_of
 from ul2_tasks.tasks.of_dataset import row_source, rows_of, specs_of
-from ul2_tasks.tokenizers.special_ids import id_shift, pads_with_0
+from ul2_tasks.tasks.vocabulary import id_shift
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, pads_with_0
 
 _logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ class _OfTransformers(seqio.FeatureConverter):
                     " whose ids are not. Leave vocabulary out."
                 )
             shift = id_shift(self.vocabulary)
-        row_format.check_start(not shift and (self.vocabulary is None or pads_with_0(self.vocabulary)))
+        row_format.check_start(not shift and (self.vocabulary is None or pads_with_0(as_vocabulary(self.vocabulary))))
         self.converter.check_batch_size()
 
         def convert(rows: Mapping[str, np.ndarray], sizes: Mapping[str, np.ndarray] | None, first: int) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ from ul2_tasks.sources.records import Record
 from ul2_tasks.tasks.sources import OurSource, seqio_source
 from ul2_tasks.tasks.streams import dataset_of
 from ul2_tasks.tasks.tokenization import tokenize
-from ul2_tasks.tokenizers.special_ids import id_shift
+from ul2_tasks.tasks.vocabulary import id_shift, seqio_vocabulary
 
 
 class RegisteredCorpus(Corpus):
@@ -46,7 +46,7 @@ class CorpusTask(seqio.Task):
             functools.partial(tokenize, configuration=corpus.configuration, source=corpus.source),
             seqio.CacheDatasetPlaceholder(),
         ]
-        features = {"targets": seqio.Feature(corpus.vocabulary, add_eos=True)}
+        features = {"targets": seqio.Feature(seqio_vocabulary(corpus.vocabulary), add_eos=True)}
         super().__init__(corpus.name, seqio_source(corpus.source), features, steps)
         self.corpus = corpus
 

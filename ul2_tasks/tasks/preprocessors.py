@@ -27,7 +27,8 @@ from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, id_shift, special_tokens
+from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, as_vocabulary, special_tokens
 
 TOKENS_AT_A_TIME = 1 << 17  # enough chunks to hide tf.data's cost per element, and few enough for the processor's cache
 
@@ -108,15 +109,15 @@ def solve_features(
     inputs, targets = (output_features[key] for key in TOKEN_FEATURES)
     if inputs.vocabulary is not targets.vocabulary and inputs.vocabulary != targets.vocabulary:
         raise ValueError(f"inputs and targets must have one vocabulary, got {inputs.vocabulary} and {targets.vocabulary}.")
-    return solve(sequence_length, inputs.vocabulary, configuration, (inputs.add_eos, targets.add_eos))
+    return solve(sequence_length, as_vocabulary(inputs.vocabulary), configuration, (inputs.add_eos, targets.add_eos))
 
 
 @no_autograph
 def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """See `split_into_chunks`."""
-    configuration, special, vocabulary = solution.configuration, solution.special, solution.vocabulary
-    shift, length = id_shift(vocabulary), solution.full.length
-    is_text = np.array([id not in special.reserved for id in range(vocabulary.vocab_size)])
+    configuration, special = solution.configuration, special_in_seqio(solution.special, solution.vocabulary)
+    shift, length = id_shift(solution.vocabulary), solution.full.length
+    is_text = np.array([id not in special.reserved for id in range(solution.vocabulary.vocab_size + shift)])
     message = (
         f"denoiser {configuration.denoiser.name}: documents must have ids of text alone, got {'' if shift else 'padding (0), '}a"
         f" sentinel, a mode, or an id beyond the {len(is_text) - shift} of the vocabulary. Use the vocabulary that tokenized them,"
@@ -150,7 +151,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
 @no_autograph
 def corrupt(chunks: tf.data.Dataset, solution: Solution, append_eos: bool = True) -> tf.data.Dataset:
     """See `denoise`."""
-    length, special = solution.full.length, solution.special
+    length, special = solution.full.length, special_in_seqio(solution.special, solution.vocabulary)
     corrupted = traced_once(
         _corrupt_with_seed,
         denoiser=solution.configuration.denoiser,
@@ -334,7 +335,8 @@ def prepend_mode(
         raise ValueError(
             f"inputs must be [tokens] of integers for a mode to go before them, got {spec}. Put prepend_mode after tokenize."
         )
-    ids = special_tokens(output_features["inputs"].vocabulary, mode, sentinels=(), modes=modes).mode
+    vocabulary = as_vocabulary(output_features["inputs"].vocabulary)
+    ids = special_in_seqio(special_tokens(vocabulary, mode, sentinels=(), modes=modes), vocabulary).mode
 
     def prepend(example: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {**example, "inputs": tf.concat([tf.constant(ids, spec.dtype), example["inputs"]], axis=0)}

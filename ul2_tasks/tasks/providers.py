@@ -21,7 +21,6 @@ from ul2_tasks.chat.supervision import Supervision
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import reads
-from ul2_tasks.datasets import with_id_shift
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk
 from ul2_tasks.denoisers.pieces import PieceLimits
@@ -40,10 +39,13 @@ from ul2_tasks.scalars import as_python
 from ul2_tasks.sources.words import code_in_words
 from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.corpus_task import CorpusView
+from ul2_tasks.tasks.datasets import with_id_shift
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 from ul2_tasks.tasks.sources import our_source, seqio_source
 from ul2_tasks.tasks.tf_data import Reading, seed_of
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 MARKS = frozenset({LOSS_MASK, SPAN_ID})
@@ -113,7 +115,7 @@ class UL2Task(seqio.Task):
         return denoising_of(self.description, self.denoiser) if isinstance(self.description, Mixture) else self.description
 
     @property
-    def vocabulary(self) -> seqio.Vocabulary:
+    def vocabulary(self) -> Vocabulary:
         return self.description.vocabulary
 
     def special_tokens(self) -> SpecialTokens:
@@ -360,7 +362,7 @@ _IMAGES = seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.
 
 
 def _features(name: str, description: Description, has_images: bool) -> dict[str, seqio.Feature]:
-    tokens = seqio.Feature(description.vocabulary, add_eos=not isinstance(description, Chat))
+    tokens = seqio.Feature(seqio_vocabulary(description.vocabulary), add_eos=not isinstance(description, Chat))
     if isinstance(description, Chat) and name == f"{description.name}_{CHAT}":
         marks = {LOSS_MASK: seqio.PassThroughVocabulary(2), SPAN_ID: seqio.PassThroughVocabulary(256)}
         return {TOKENS: tokens} | {key: seqio.Feature(of, add_eos=False, dtype=tf.uint8) for key, of in marks.items()}

@@ -24,17 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.datasets import Facts, facts_of, known
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
 from ul2_tasks.graphs import no_autograph, python_op
-from ul2_tasks.random_access.batches import features_of, make_batch, members_of, widest
+from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.random_access.numbering import NO_END, Numbering, Share, Slots
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
-from ul2_tasks.tokenizers.special_ids import id_shift
+from ul2_tasks.tasks.datasets import Facts, facts_of, known
+from ul2_tasks.tasks.vocabulary import id_shift
 
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
 _TOKENS_AT_A_TIME = 1 << 20
@@ -104,7 +104,9 @@ class Reading:
         told = self._told(at_a_time)
 
         def make(source: Numbering | Stretch, slots: Slots) -> Arrays:
-            batch = make_batch(source, slots, lengths, bool(self.form and self.form.with_task_id), shift)
+            batch = make_batch(source, slots, lengths, bool(self.form and self.form.with_task_id))
+            if shift:
+                _raise_ids(batch, shift)
             return self.form.convert(batch.rows) if self.form else batch.rows | self._beside_rows(batch.sizes, batch.members)
 
         nothing = make(numbering, numbering.slots(np.zeros([0], np.int64)))
@@ -173,6 +175,15 @@ class Reading:
         if IMAGES in example:
             of_tokens[IMAGES] = example[IMAGES][: example[f"{IMAGES}_length"]]
         return {key: of_tokens.get(key, value) for key, value in example.items() if key in self.features}
+
+
+def _raise_ids(batch: Batch, shift: int) -> None:
+    """Makes the ids of rows so much higher, in place; not those in the padding, which SeqIO knows by its 0."""
+    for key, sizes in batch.sizes.items():
+        if key != IMAGES:
+            row = batch.rows[key]
+            segments = batch.rows.get(f"{key}_segment_ids")
+            row += np.int32(shift) * (segments > 0 if segments is not None else np.arange(row.shape[1]) < sizes[:, np.newaxis])
 
 
 def reading_of(dataset: tf.data.Dataset) -> Reading | None:

@@ -17,7 +17,10 @@ from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.records import PROBLEM
 from ul2_tasks.tasks.sources import record_batches
-from ul2_tasks.tokenizers.batches import encode_batch, has_batches
+from ul2_tasks.tasks.vocabulary import id_shift
+from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.batches import encode_batch
+from ul2_tasks.tokenizers.special_ids import as_vocabulary
 
 
 @no_autograph
@@ -36,7 +39,7 @@ def tokenize(
     The records are those of `sources.record_batches`; a cache and the log name their source. Gives {"targets": [tokens]
     int32, "document": string scalar, see `_document_names`}. A record that is skipped has no tokens.
     """
-    vocabulary = output_features["targets"].vocabulary
+    vocabulary = as_vocabulary(output_features["targets"].vocabulary)
     described = str(source) if source else "a source"
     identity = (source and source.identity) or f"{described}, which cannot tell what it reads"
     of_corpus = settings(vocabulary, identity, configuration)
@@ -86,28 +89,17 @@ def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _encode(
-    vocabulary: seqio.Vocabulary, configuration: CorpusConfiguration, source: str, batch: Mapping[str, tf.Tensor]
+    vocabulary: Vocabulary, configuration: CorpusConfiguration, source: str, batch: Mapping[str, tf.Tensor]
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Tokens of a batch of records, [documents, tokens] int32; and [documents] bool, which of them are documents."""
-    encoder = text_tokenizer(vocabulary, configuration)
+    encoder, shift = text_tokenizer(vocabulary, configuration), np.int32(id_shift(vocabulary))
     texts = batch["text"]
-    inputs = [texts, batch.get(PROBLEM, tf.zeros_like(texts))]
-
-    def whole(texts: np.ndarray, problems: np.ndarray) -> np.ndarray:
-        return check_texts(source, configuration.on_error, texts.tolist(), problems.tolist())
 
     def encode(texts: np.ndarray, problems: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        are_whole = whole(texts, problems)
-        return *encode_batch(encoder, np.where(are_whole, texts, b"").tolist()), are_whole
+        are_whole = check_texts(source, configuration.on_error, texts.tolist(), problems.tolist())
+        ids, lengths = encode_batch(encoder, np.where(are_whole, texts, b"").tolist())
+        return ids + shift, lengths, are_whole
 
-    if has_batches(encoder):
-        flat, lengths, are_whole = python_op(encode, inputs, [tf.int32, tf.int64, tf.bool])
-        tokens = ragged(flat, lengths)
-    else:  # a vocabulary of somebody else, which may know single texts alone
-        are_whole = python_op(whole, inputs, tf.bool)
-        tokens = tf.map_fn(
-            lambda text: tf.cast(encoder.encode_tf(text), tf.int32),
-            tf.where(tf.ensure_shape(are_whole, [None]), texts, ""),
-            fn_output_signature=tf.RaggedTensorSpec([None], tf.int32, 0, tf.int64),
-        )
-    return tokens, tf.ensure_shape(are_whole, [None])
+    inputs = [texts, batch.get(PROBLEM, tf.zeros_like(texts))]
+    flat, lengths, are_whole = python_op(encode, inputs, [tf.int32, tf.int64, tf.bool])
+    return ragged(flat, lengths), tf.ensure_shape(are_whole, [None])

@@ -11,50 +11,30 @@ spaces where the tokenizer itself cuts: the ids of some thousand bytes around th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ul2_tasks.imported import is_seqio
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.pieces import flat_ids
-from ul2_tasks.tokenizers.sentencepiece import encode_by_library, has_the_ids_of_python, is_sentencepiece
-
-if TYPE_CHECKING:
-    import seqio
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
 _AROUND = 2000  # bytes on each side of a cut that are encoded to see whether it can be made
 _TRIED = 200  # spaces, before a part is left as long as it is
-_BYTES = 3  # the id of byte 0 in ByT5's vocabulary
 
 Encode = Callable[[Sequence[bytes]], list[np.ndarray]]
 
 
-def has_batches(vocabulary: seqio.Vocabulary) -> bool:
-    """Whether `encode_batch` knows the library behind a vocabulary."""
-    return _library(vocabulary) is not None
-
-
-def encode_batch(vocabulary: seqio.Vocabulary, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes texts to the ids that `vocabulary.encode_tf` gives for each.
+def encode_batch(vocabulary: Vocabulary, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Encodes texts, which are UTF-8: [tokens] int32, the ids of one after the other's; and [texts] int64, how many each has.
 
     The ids of a text longer than `LONG` are those of its parts. They differ from those of the whole where a Unigram model's
     scores, which SentencePiece adds up in 32 bits, are too large to tell one segmentation from another.
 
-    The texts are UTF-8. A vocabulary that `has_batches` does not know encodes them one by one, each as a whole. Gives [tokens]
-    int32, the ids of one text after those of the other, and [texts] int64, how many ids each text has.
-
-    >>> import seqio
-    >>> encode_batch(seqio.ByteVocabulary(), [b"ab", b"", b"c"])
+    >>> from ul2_tasks import open_vocabulary
+    >>> encode_batch(open_vocabulary("bytes"), [b"ab", b"", b"c"])
     (array([100, 101, 102], dtype=int32), array([2, 0, 1]))
     """
-    encode = _library(vocabulary)
-    if encode is None:
-        import tensorflow as tf
-
-        return flat_ids([np.asarray(vocabulary.encode_tf(tf.constant(text)), np.int32) for text in texts])
-    return flat_ids(encode_all(encode, texts))
+    return flat_ids(encode_all(vocabulary.encode_batch, texts))
 
 
 def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
@@ -62,22 +42,6 @@ def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
     if max(map(len, texts), default=0) <= LONG:
         return encode(texts)
     return [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
-
-
-def _library(vocabulary: seqio.Vocabulary) -> Encode | None:
-    """A function that gives the ids of each text, [tokens] int32; None where no library is known."""
-    if is_sentencepiece(vocabulary):
-        return (lambda texts: encode_by_library(vocabulary.tokenizer, texts)) if has_the_ids_of_python(vocabulary) else None
-    if isinstance(vocabulary, Vocabulary):
-        return vocabulary.encode_batch
-    if is_seqio(vocabulary, "ByteVocabulary") and _is_of_seqio(type(vocabulary)._encode_tf):
-        return lambda texts: [np.frombuffer(text, np.uint8).astype(np.int32) + _BYTES for text in texts]
-    return None
-
-
-def _is_of_seqio(method: Callable) -> bool:
-    """Whether no class of a user's has another one."""
-    return method.__module__.startswith("seqio.")
 
 
 def _encode_long(encode: Encode, text: bytes) -> np.ndarray:

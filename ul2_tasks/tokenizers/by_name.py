@@ -5,27 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ul2_tasks.files.systems import is_folder, names_in, place
-from ul2_tasks.imported import is_seqio
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.byte_level import NamedByteVocabulary
 from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
-from ul2_tasks.tokenizers.sentencepiece import (
-    DEFAULT_MODEL,
-    ControlledVocabulary,
-    SentencePieceVocabulary,
-    default_vocabulary,
-)
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, Token, plain_sentinels
+from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL, SentencePieceVocabulary, default_vocabulary
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, Token, as_vocabulary, plain_sentinels
 from ul2_tasks.tokenizers.tokenizer_json import LOADED_MODELS, InMemory, in_memory, is_loaded
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.tokenizers.tokenizer_json import Tokenizer
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -36,15 +28,14 @@ def open_vocabulary(
     *,
     sentinels: int = DEFAULT_SENTINELS,
     modes: Sequence[str] = PRESET_MODES,
-) -> seqio.Vocabulary:
+) -> Vocabulary:
     """Opens a vocabulary with sentinels `<extra_id_0>` .. and modes, by its path or name, or of a tokenizer in memory.
 
     Pieces of these names that the vocabulary already has keep their ids. Those that it lacks come after its last id. So with a
     model that has `<extra_id_0>` .. `<extra_id_99>`, sentinels=100 adds none. Decoding shows sentinels and modes. Opened with
     the same arguments again, the vocabulary equals the first one. Opens no file; it only lists the files of a folder.
 
-    All of its ids are one higher than the model's or tokenizer's own (`special_ids.id_shift`) where its id 0 is more than padding,
-    because SeqIO pads and packs with 0. Ids for `register` are the tokenizer's own.
+    Its ids are the tokenizer's own. For a task of SeqIO's that you write yourself take `tasks.vocabulary.seqio_vocabulary` of it.
 
     A user-defined piece of a SentencePiece model stays one, which text is encoded to; `register` tokenizes with
     `special_ids.text_vocabulary`, which never does that.
@@ -76,14 +67,14 @@ def open_vocabulary(
     spec = os.fspath(spec)
     if spec == "default":
         has_all = sentinels <= DEFAULT_SENTINELS and {*modes} <= {*PRESET_MODES}
-        return default_vocabulary() if has_all else _sentencepiece(str(DEFAULT_MODEL), names)
+        return default_vocabulary() if has_all else SentencePieceVocabulary(str(DEFAULT_MODEL), names)
     if spec == "bytes":
         return NamedByteVocabulary(sentinels, modes)
     if re.search(r"\.model(\.\w+)?$", spec):
         folder, _, file = spec.rpartition("/")
         if file in LOADED_MODELS and is_loaded(names_in(folder or ".")):
             return HuggingFaceVocabulary(folder or ".", sentinels, modes)
-        return _sentencepiece(spec, names)
+        return SentencePieceVocabulary(spec, names)
     if spec.endswith(".json"):
         return HuggingFaceVocabulary(spec, sentinels, modes)
     expected = "'default', 'bytes', a SentencePiece .model, a Hugging Face tokenizer.json, or a folder with one of these"
@@ -101,46 +92,38 @@ def open_vocabulary(
         return HuggingFaceVocabulary(spec, sentinels, modes)
     models = [name for name in files if name.endswith(".model")]
     if len(models) == 1:
-        return _sentencepiece(place(spec, models[0]), names)
+        return SentencePieceVocabulary(place(spec, models[0]), names)
     raise ValueError(f"vocabulary must be {expected}, got the folder {spec!r} with {sorted(files)[:20]} alone.")
 
 
 def open_for_modes(
-    spec: seqio.Vocabulary | str | os.PathLike[str] | Tokenizer | InMemory,
+    spec: Any,
     mode_names: Iterable[str | None],
     sentinels: int | Sentinels | None,
     modes: Mapping[str, Mode] | None,
-) -> tuple[seqio.Vocabulary, tuple[Token, ...] | str | None]:
+) -> tuple[Vocabulary, tuple[Token, ...] | str | None]:
     """Opens a vocabulary for denoisers with these modes. `register` and `UL2DataCollator` do it like this.
 
     It adds a piece for each mode that `modes` does not define, and for each sentinel that `sentinels` does not. The modes of the
     presets are added whether a denoiser has them or not, so that ids do not depend on the denoisers.
 
-    An open vocabulary is returned as it is, and `sentinels` is then no number. For `sentinels` and `modes` see `register`. The
-    sentinels that are returned are for `special_ids.special_tokens`.
+    `spec` is what `open_vocabulary` takes; or an open vocabulary, also one of SeqIO's, with which `sentinels` is no number. For
+    `sentinels` and `modes` see `register`. The sentinels that are returned are for `special_ids.special_tokens`.
     """
     spec = in_memory(spec) or spec
-    is_open = isinstance(spec, Vocabulary) or is_seqio(spec, "Vocabulary")
-    if not (is_open or isinstance(spec, str | os.PathLike | InMemory)):
-        raise ValueError(
-            "vocabulary must be a path, a fast tokenizer of transformers, or a seqio.Vocabulary such as"
-            f" seqio.SentencePieceVocabulary('my.model'), got {short(spec)}."
-        )
+    is_open = not isinstance(spec, str | os.PathLike | InMemory)
+    opened = as_vocabulary(spec) if is_open else None
     number = int(sentinels) if is_integer(sentinels, at_least=0) else None
     ids = plain_sentinels(sentinels) if number is None else None
-    if is_open:
+    if opened is not None:
         if number is not None:
             raise ValueError(
                 f"sentinels must be None or tokens for an open vocabulary, got {number} with {spec!r}. Pass its path, or open it"
                 f" with open_vocabulary(PATH, sentinels={number})."
             )
-        return spec, ids
+        return opened, ids
     others = sorted(set(filter(None, mode_names)) - set(PRESET_MODES))
     names = tuple(name for name in (*PRESET_MODES, *others) if name not in (modes or {}))
     if number is None and ids is None:
         return open_vocabulary(spec, modes=names), None
     return open_vocabulary(spec, modes=names, sentinels=number or 0), ids
-
-
-def _sentencepiece(file: str, names: Sequence[str]) -> ControlledVocabulary:
-    return ControlledVocabulary(SentencePieceVocabulary(file), appended=names)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ul2_tasks.imported import is_seqio
 from ul2_tasks.tokenizers.base import Vocabulary
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 _BYTES = range(3, 259)  # the ids of the bytes 0 to 255
 
@@ -24,81 +19,40 @@ class NamedByteVocabulary(Vocabulary):
     N is `sentinels`, and `modes` are the names from 259 on.
     """
 
+    pad_id, eos_id, unk_id = 0, 1, 2
+    extra_ids, vocab_size, identity = 0, _BYTES.stop, ""  # of one without sentinels and modes
+
     def __init__(self, sentinels: int, modes: Sequence[str]):
-        super().__init__(extra_ids=sentinels + len(modes))
-        self.modes = tuple(modes)
+        self.extra_ids = sentinels + len(modes)
+        self.vocab_size = _BYTES.stop + self.extra_ids
+        self.identity = f"modes {' '.join(modes)}"
         self._special = {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
-            mode: _BYTES.stop + number for number, mode in enumerate(self.modes)
+            mode: _BYTES.stop + number for number, mode in enumerate(modes)
         }
         self._names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: name for name, id in self._special.items()}}
-
-    @property
-    def bos_id(self) -> int | None:
-        return None
-
-    @property
-    def eos_id(self) -> int:
-        return 1
-
-    @property
-    def unk_id(self) -> int:
-        return 2
-
-    @property
-    def _base_vocab_size(self) -> int:
-        return _BYTES.stop
-
-    @property
-    def vocab_size(self) -> int:
-        return _BYTES.stop + self.extra_ids
-
-    @property
-    def identity(self) -> str:
-        """See `pieces.Pieces`, also for the other methods."""
-        return f"modes {' '.join(self.modes)}"
 
     def piece_id(self, name: str) -> int | None:
         return self._special.get(name)
 
     def id_to_piece(self, id: int) -> str:
-        if id in _BYTES:
-            return f"<0x{id - _BYTES.start:02X}>"
-        return self._names[id]
+        return f"<0x{id - _BYTES.start:02X}>" if id in _BYTES else self._names[id]
 
     def is_ordinary(self, id: int) -> bool:
         return id in _BYTES
-
-    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        return []  # text is encoded to bytes, whatever it spells
-
-    def never_encoding(self, ids: Iterable[int]) -> NamedByteVocabulary:
-        return self
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`; but bytes that are not UTF-8 keep their ids."""
         contents = (text.encode() if isinstance(text, str) else text for text in texts)
         return [np.frombuffer(content, np.uint8).astype(np.int32) + np.int32(_BYTES.start) for content in contents]
 
-    def _decode(self, ids: Iterable[int]) -> str:
-        return bytes(int(id) - _BYTES.start for id in ids if int(id) in _BYTES).decode(errors="ignore")
+    def decode_all(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self.bytes_of, ids)).decode(errors="ignore")
 
-    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
-        from ul2_tasks.tokenizers.in_graphs import encode_bytes
-
-        return encode_bytes(self.extra_ids, s)
-
-    def decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        from ul2_tasks.tokenizers.in_graphs import decode_bytes
-
-        return decode_bytes(self.extra_ids, ids)
+    def bytes_of(self, id: int) -> bytes:
+        return bytes([id - _BYTES.start]) if id in _BYTES else b""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedByteVocabulary) and (self.extra_ids, self.modes) == (other.extra_ids, other.modes)
+        return isinstance(other, NamedByteVocabulary) and self._special == other._special
 
     def __hash__(self) -> int:
-        return hash((self.extra_ids, self.modes))
-
-
-def is_bytes(value: object) -> bool:
-    """Whether a value is ByT5's vocabulary, of this package or SeqIO's own."""
-    return isinstance(value, NamedByteVocabulary) or is_seqio(value, "ByteVocabulary")
+        return hash(self.identity)

@@ -1,4 +1,4 @@
-"""A Hugging Face `tokenizer.json`, or a tokenizer in memory, as a SeqIO vocabulary. Needs `tokenizers`, not `transformers`."""
+"""A Hugging Face `tokenizer.json`, or a tokenizer in memory, as a vocabulary. Needs `tokenizers`, not `transformers`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ul2_tasks.tokenizers.base import Vocabulary
-from ul2_tasks.tokenizers.own_ids import TokenizerIds
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES, special_names
 from ul2_tasks.tokenizers.tokenizer_json import InMemory, Loaded, in_memory, load, opened
 
@@ -29,16 +28,12 @@ class HuggingFaceVocabulary(Vocabulary):
 
     * No text is encoded to a special token, a sentinel or a mode, even if it spells one. Added tokens that are not special, such
       as `<think>`, are found in text as ever.
-    * Id 0 is padding, and decodes to nothing. All ids are offset by one where the tokenizer's id 0 is more than padding: where it
-      is an ordinary token, so that text becomes it; the unknown token, without byte fallback; EOS, a sentinel or a mode.
+    * Id 0 decodes to nothing, unless it is more than padding (`uses_0`): an ordinary token, so that text becomes it; the unknown
+      token, without byte fallback; EOS, a sentinel or a mode.
     * Sentinels and modes that the tokenizer does not have as added tokens come after its last id, sentinels first. Gaps in its
       ids stay gaps.
 
-        the tokenizer's own ids     0 <unk>  1 </s>  2 a  3 b  ..  99 z
-        ids of this vocabulary      0        1       2    3        99    100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
-        where 0 is more             1        2       3    4       100    101 <extra_id_0> ..
-
-    Graphs call Python to encode and to decode, see `in_graphs.encode`.
+        0 <unk>  1 </s>  2 a  3 b  ..  99 z     100 <extra_id_0> ..  355 <extra_id_255>  356 [R] ..
 
     Two vocabularies are equal if their files have the same bytes and all else is the same, wherever the files are. A tokenizer in
     memory has the bytes that it would save; it is read once, and what is added to it later is not seen.
@@ -64,7 +59,6 @@ class HuggingFaceVocabulary(Vocabulary):
         modes: Sequence[str] = PRESET_MODES,
         eos: str | None = None,
     ):
-        super().__init__()
         self._path = in_memory(path) or str(path)
         self._sentinels = sentinels
         self._modes = modes if isinstance(modes, str) else tuple(modes)
@@ -82,9 +76,8 @@ class HuggingFaceVocabulary(Vocabulary):
         return self._loaded.eos
 
     @property
-    def own_pad_id(self) -> int | None:
-        """The tokenizer's own id of padding; None where it names none. Here padding is 0, as in SeqIO."""
-        return self._loaded.own_pad
+    def pad_id(self) -> int | None:
+        return self._loaded.pad
 
     @property
     def unk_id(self) -> int | None:
@@ -100,20 +93,19 @@ class HuggingFaceVocabulary(Vocabulary):
         return self._loaded.size
 
     @property
-    def id_shift(self) -> int:
-        """How much higher the ids are than the tokenizer's own, 0 or 1."""
-        return self._loaded.shift
+    def uses_0(self) -> bool:
+        return self._loaded.uses_0
 
     @property
     def identity(self) -> str:
-        """See `pieces.Pieces`."""
+        """See `base.Vocabulary`."""
         loaded = self._loaded
         special = hashlib.sha256(json.dumps([loaded.special, sorted(self._never_encoded)]).encode()).hexdigest()
         return f"sha256 {loaded.sha256}, special {special[:16]}"
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """What tokens are for, by name, of those that the files beside the tokenizer name; see `pieces.Pieces`."""
+        """What tokens are for, by name, of those that the files beside the tokenizer name."""
         return self._loaded.roles
 
     @property
@@ -126,8 +118,8 @@ class HuggingFaceVocabulary(Vocabulary):
         return self._loaded.special.get(name, self._loaded.ids.get(name))
 
     def id_to_piece(self, id: int) -> str:
-        """The token as the tokenizer spells it, which may have letters for bytes; `<id>`, its own, for padding and gaps."""
-        return self._loaded.names.get(id, f"<{max(id - self._loaded.shift, 0)}>")
+        """The token as the tokenizer spells it, which may have letters for bytes; `<id>` for gaps."""
+        return self._loaded.names.get(id, f"<{id}>")
 
     def is_ordinary(self, id: int) -> bool:
         """Whether the id is a token of the model that text can become, and no added token."""
@@ -135,12 +127,12 @@ class HuggingFaceVocabulary(Vocabulary):
         return id in loaded.names and id not in loaded.added and id not in loaded.never_encoded
 
     def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        """See `pieces.Pieces`. They are added tokens that are not special, and not a sentinel or a mode by name."""
+        """See `base.Vocabulary`. They are added tokens that are not special, and not a sentinel or a mode by name."""
         loaded = self._loaded
         return [id for id in ids if id in loaded.added and id not in loaded.never_encoded]
 
     def never_encoding(self, ids: Iterable[int]) -> HuggingFaceVocabulary:
-        """See `pieces.Pieces`."""
+        """See `base.Vocabulary`."""
         changed = copy.copy(self)
         changed._never_encoded, changed._source = self._never_encoded | frozenset(ids), self._source
         return changed
@@ -149,18 +141,12 @@ class HuggingFaceVocabulary(Vocabulary):
         """See `base.Vocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
         encoded = self._loaded.encoder.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(each.ids, np.int32) + np.int32(self._loaded.shift) for each in encoded]
+        return [np.array(each.ids, np.int32) for each in encoded]
 
-    def own_encoder(self) -> TokenizerIds:
-        """A function that gives the tokenizer's own ids of a text, and needs no SeqIO."""
-        return TokenizerIds(self._loaded.encoder)
-
-    def _decode(self, ids: Iterable[int]) -> str:
+    def decode_all(self, ids: Sequence[int]) -> str:
         loaded = self._loaded
-        return loaded.decoder.decode(
-            [int(id) - loaded.shift for id in ids if 0 < id < loaded.size],
-            skip_special_tokens=False,
-        )
+        shown = [id for id in ids if (0 if loaded.uses_0 else 1) <= id < loaded.size]
+        return loaded.decoder.decode(shown, skip_special_tokens=False)
 
     @property
     def source(self) -> InMemory:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 FILE = "o200k_base.tiktoken"
 VARIABLES = ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE")  # environment: the file or its folder; its folder
-PADDED_SIZE = 201_088  # of the tokenizer's own ids
-EOD = 199_999  # <|endoftext|>, the tokenizer's own id
+PADDED_SIZE = 201_088
+EOD = 199_999  # <|endoftext|>
 _ORDINARY = 199_998  # as many ids are for text
 _FIRST_RESERVED = 200_019  # from here on all ids are <|reserved_..|>
 _NAME_IN_CACHE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # of the file, in a folder that tiktoken takes for its cache
@@ -30,19 +30,18 @@ _NAME_IN_CACHE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # of the file, in a
 class O200kVocabulary(Vocabulary):
     """`o200k_harmony`, with sentinels and modes at reserved ids. Opens no file yet.
 
-    No text is encoded to a special token, even if it spells one. The tokenizer's own id 0 is `!`, so all ids are one higher here.
+    No text is encoded to a special token, even if it spells one.
 
-        the tokenizer's own     0 !  ..  199998 <|startoftext|>  199999 <|endoftext|>  ..  200019 <|reserved_200019|>  ..  201087
-        here, one higher        1        199999                  200000                    200020 <extra_id_0>  ..  201086 [R] ..
+        0 !  ..  199998 <|startoftext|>  199999 <|endoftext|>  ..  200019 <|reserved_200019|> is <extra_id_0>  ..  201085 [R]  ..
 
     `path` is the file or its folder; by default what the environment variables `O200K_HARMONY_VOCAB_PATH` (the file or its folder)
     or `TIKTOKEN_ENCODINGS_BASE` (its folder) name. Its first use raises a ValueError where the file is another than `SHA256` says.
     """
 
-    id_shift = 1
+    eos_id, uses_0, vocab_size = EOD, True, PADDED_SIZE
+    identity = f"o200k_harmony, sha256 {SHA256}"
 
     def __init__(self, path: str | os.PathLike | None = None):
-        super().__init__()
         self._path = None if path is None else os.fspath(path)
 
     @property
@@ -50,70 +49,33 @@ class O200kVocabulary(Vocabulary):
         """The file."""
         return find_file(self._path)
 
-    @property
-    def bos_id(self) -> int | None:
-        return None
-
-    @property
-    def eos_id(self) -> int:
-        return EOD + 1
-
-    @property
-    def unk_id(self) -> int | None:
-        return None
-
-    @property
-    def extra_ids(self) -> int:
-        return 0
-
-    @property
-    def vocab_size(self) -> int:
-        return PADDED_SIZE + 1
-
-    @property
-    def identity(self) -> str:
-        """See `pieces.Pieces`, also for the other methods."""
-        return f"o200k_harmony, sha256 {SHA256}"
-
     def piece_id(self, name: str) -> int | None:
         return _special_ids(self.path).get(name)
 
     def id_to_piece(self, id: int) -> str:
-        if id < 1:
-            return f"<{id}>"
-        return _names(self.path).get(id) or _encoding(self.path).decode([id - 1])
+        return _names(self.path).get(id) or _encoding(self.path).decode([id])
 
     def is_ordinary(self, id: int) -> bool:
-        return 1 <= id <= _ORDINARY
-
-    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        return []
-
-    def never_encoding(self, ids: Iterable[int]) -> O200kVocabulary:
-        return self
+        return 0 <= id < _ORDINARY
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        encode = self.own_encoder()
-        strings = (text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts)
-        return [encode(text) + np.int32(1) for text in strings]
+        encode = self.encoder()
+        return [encode(text.decode(errors="replace") if isinstance(text, bytes) else text) for text in texts]
 
-    def own_encoder(self) -> Callable[[str], np.ndarray]:
-        """A function that gives the tokenizer's own ids of a text, [tokens] int32, one lower than those of `encode`.
-
-        It costs what tiktoken's own encoding costs. No lists are made.
-        """
+    def encoder(self) -> Callable[[str], np.ndarray]:
+        """A function that gives the ids of a text, [tokens] int32, at the cost of tiktoken's own. No lists are made."""
         encode = _encoding(self.path).encode_to_numpy
         return lambda text: encode(text, disallowed_special=()).view(np.int32)
 
-    def token_bytes(self, id: int) -> bytes:
-        """The bytes that an id adds to a text, which may be a part of a character; of a special one its name, of padding none."""
-        if not 0 < id <= PADDED_SIZE:
+    def bytes_of(self, id: int) -> bytes:
+        """See `base.Vocabulary`; of a special id its name."""
+        if not 0 <= id < PADDED_SIZE:
             return b""
         name = _names(self.path).get(id)
-        return name.encode() if name else _encoding(self.path).decode_single_token_bytes(id - 1)
+        return name.encode() if name else _encoding(self.path).decode_single_token_bytes(id)
 
-    def _decode(self, ids: Iterable[int]) -> str:
-        return b"".join(self.token_bytes(int(id)) for id in ids).decode(errors="replace")
+    def decode_all(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self.bytes_of, ids)).decode(errors="replace")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, O200kVocabulary)  # there is one file alone that has the right SHA-256
@@ -192,12 +154,12 @@ def found_as(path: str, name: str, variable: str) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def _special_ids(path: str) -> Mapping[str, int]:
-    """The ids of special tokens by name, one higher than the tokenizer's own. Sentinels and modes are reserved ones."""
+    """The ids of special tokens by name. Sentinels and modes are reserved ones."""
     encoding = _encoding(path)
-    own = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
-    own |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
-    own |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
-    return {name: id + 1 for name, id in own.items()}
+    ids = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
+    ids |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
+    ids |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
+    return ids
 
 
 @functools.lru_cache(maxsize=1)

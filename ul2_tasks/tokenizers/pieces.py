@@ -1,46 +1,14 @@
-"""What a vocabulary's pieces are, in words that all kinds of vocabularies share; and the names of sentinels and modes."""
+"""The names of pieces, and of sentinels and modes among them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import seqio
-
 DEFAULT_SENTINELS = 256
 PRESET_MODES = ("[R]", "[S]", "[X]")
-
-
-class Pieces(Protocol):
-    """The methods of a vocabulary whose ids have names. Vocabularies of `open_vocabulary` have them.
-
-    Text is *encoded* to ids. An ordinary id is there for text. Of the special ids, which are not, text is encoded to some when
-    it spells their pieces, as "<extra_id_0>"; to others it never is. A vocabulary may also have `roles`, what tokens are for by
-    their names, where a sentinel or a mode is not to be one of them.
-    """
-
-    @property
-    def identity(self) -> str:
-        """What the ids mean, apart from the class, the sizes and EOS: equal for equal contents, wherever the files are."""
-
-    def piece_id(self, name: str) -> int | None:
-        """The id of the piece of this name; None where there is none."""
-
-    def id_to_piece(self, id: int) -> str:
-        """The name of an id of the vocabulary."""
-
-    def is_ordinary(self, id: int) -> bool:
-        """Whether the id is there for text, and for nothing else."""
-
-    def encodable_ids(self, ids: Iterable[int]) -> list[int]:
-        """The ids among `ids` that a text is encoded to if it spells their pieces. None of `ids` is ordinary."""
-
-    def never_encoding(self, ids: Iterable[int]) -> seqio.Vocabulary:
-        """The same vocabulary, except that text is never encoded to `ids`, which are some of `encodable_ids`."""
 
 
 def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:

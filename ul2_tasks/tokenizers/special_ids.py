@@ -1,10 +1,4 @@
-"""Which ids of a vocabulary are special (sentinels, modes, padding), and which of these text could be encoded to.
-
-A user's ids are the tokenizer's own; `special_tokens` and all that comes after it have SeqIO's, which are `id_shift` higher.
-
-The ids of a vocabulary have names if it has the methods of `pieces.Pieces`, as those of `open_vocabulary` do, or if it is one
-of SeqIO's SentencePiece vocabularies. Of any other, such as `seqio.ByteVocabulary`, only the sizes and EOS are known.
-"""
+"""Which ids of a vocabulary are special (sentinels, modes, padding), and which of these text could be encoded to."""
 
 from __future__ import annotations
 
@@ -12,18 +6,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ul2_tasks.scalars import is_integer, short
-from ul2_tasks.tokenizers.pieces import Pieces
-from ul2_tasks.tokenizers.sentencepiece import SentencePieces, is_sentencepiece, text_becomes_0
+from ul2_tasks.tokenizers.base import Vocabulary
 
-if TYPE_CHECKING:
-    import seqio
-
-Token = int | str  # an id, the tokenizer's own; or a special token's name
+Token = int | str  # an id; or a special token's name
 Mode = Token | Sequence[Token]
 Sentinels = Sequence[Token] | str
 
@@ -45,7 +35,7 @@ class SpecialTokens:
     """The ids that a denoiser adds to those of the text.
 
     Sentinels are in the order of use, and `eos` is None where the vocabulary has no EOS. The `reserved` ids must not occur in text:
-    padding, all sentinels, and all modes that are given by id.
+    all sentinels, all modes that are given by id, and 0 where that is padding.
     """
 
     sentinels: tuple[int, ...]
@@ -59,16 +49,6 @@ class SpecialTokens:
         return [] if self.eos is None else [self.eos]
 
 
-def moved(special: SpecialTokens, by: int) -> SpecialTokens:
-    """Special tokens with other ids: those of a vocabulary whose ids are so much higher, or the tokenizer's own."""
-    return dataclasses.replace(
-        special,
-        sentinels=tuple(id + by for id in special.sentinels),
-        mode=tuple(id + by for id in special.mode),
-        eos=None if special.eos is None else special.eos + by,
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class SpecialTokensRequest:
     """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.
@@ -80,24 +60,22 @@ class SpecialTokensRequest:
     modes: Mapping[str, Mode] | None = None
     mode_names: tuple[str | None, ...] = ()
 
-    def tokens(self, vocabulary: seqio.Vocabulary, mode: str | None) -> SpecialTokens:
+    def tokens(self, vocabulary: Vocabulary, mode: str | None) -> SpecialTokens:
         """The special ids of a denoiser of this mode; see `special_tokens`."""
         modes = plain_modes(self.modes)
         of_modes = None if modes is None else tuple(modes.items())
         return _special_tokens(_Equal(vocabulary), mode, plain_sentinels(self.sentinels), of_modes)
 
-    def ids(self, vocabulary: seqio.Vocabulary) -> frozenset[int]:
+    def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
         return special_ids(vocabulary, self.mode_names, self.sentinels, self.modes)
 
-    def of_seqio(
-        self, vocabulary: seqio.Vocabulary
-    ) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
-        """The sentinels and the modes with SeqIO's ids, whether they are given by id or by token: equal for equal ids."""
+    def by_id(self, vocabulary: Vocabulary) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
+        """The ids of the sentinels and the modes, whether they are given by id or by token: equal for equal ids."""
         sentinels, modes = plain_sentinels(self.sentinels), plain_modes(self.modes)
         return (
             _ids_of(vocabulary, "sentinels", sentinels) if isinstance(sentinels, tuple) else sentinels,
-            None if modes is None else {name: _mode_of_seqio(vocabulary, name, mode) for name, mode in modes.items()},
+            None if modes is None else {name: _mode_by_id(vocabulary, name, mode) for name, mode in modes.items()},
         )
 
 
@@ -105,7 +83,7 @@ class SpecialTokensRequest:
 class _Equal:
     """A vocabulary as part of a key; not all of them have hashes."""
 
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
 
     def __eq__(self, other: object) -> bool:
         one, another = self.vocabulary, getattr(other, "vocabulary", None)
@@ -123,55 +101,68 @@ def _special_tokens(
     return special_tokens(of.vocabulary, mode, sentinels, None if modes is None else dict(modes))
 
 
-def embedding_rows(vocabulary: seqio.Vocabulary) -> int:
+@functools.singledispatch
+def as_vocabulary(value: Any) -> Vocabulary:
+    """The vocabulary that a user gave: one of this package, or one of SeqIO's, which `tasks/vocabulary.py` registers here.
+
+    Raises a ValueError for anything else.
+    """
+    raise ValueError(
+        f"vocabulary must be open, got {short(value)}, which may lack sentinels and modes. Pass"
+        " ul2_tasks.open_vocabulary(..) of it, mixture.vocabulary, or a seqio.Vocabulary."
+    )
+
+
+as_vocabulary.register(Vocabulary, lambda vocabulary: vocabulary)
+
+
+def embedding_rows(vocabulary: Any) -> int:
     """Returns the number of embedding rows for all ids of a vocabulary, rounded up to a multiple of 128 for accelerators.
 
-    >>> import seqio
-    >>> embedding_rows(seqio.ByteVocabulary(extra_ids=100))  # 359 ids
+    One of `seqio_vocabulary` has SeqIO's ids.
+
+    >>> from ul2_tasks import open_vocabulary
+    >>> embedding_rows(open_vocabulary("bytes", sentinels=97))  # 359 ids
     384
     """
-    if not hasattr(vocabulary, "encode_tf"):
-        raise ValueError(
-            f"vocabulary must be open, got {short(vocabulary)}, which may lack sentinels and modes. Pass"
-            " ul2_tasks.open_vocabulary(..) of it, or mixture.vocabulary."
-        )
+    as_vocabulary(vocabulary)  # which raises an error
     return -(-vocabulary.vocab_size // 128) * 128
 
 
 def special_tokens(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     mode: str | None,
     sentinels: Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> SpecialTokens:
-    """Finds and checks the special ids of a denoiser, as SeqIO has them.
+    """Finds and checks the special ids of a denoiser.
 
     Args:
         vocabulary: the vocabulary of both features.
         mode: the name of the denoiser's mode, or None.
-        sentinels: one of three: a list in the order in which they are used, of ids, the tokenizer's own, or of special tokens by
+        sentinels: one of three: a list in the order in which they are used, of ids or of special tokens by
             their names; or the common name of their pieces, with `{}` for the number, such as "<unused{}>"; or None for the
             default. By default they are the pieces `<extra_id_0>`, `<extra_id_1>`, .., and in a vocabulary without these its
             `extra_ids`, the last id first, which is T5's order. Ids that are modes are left out of the default.
-        modes: what stands for each mode: an id, the tokenizer's own; the name of a special token; a list of these; or any other
+        modes: what stands for each mode: an id; the name of a special token; a list of these; or any other
             text, which is tokenized and whose length counts in the budget. A mode that is not given must be a single piece of the
             vocabulary.
 
     Raises:
-        ValueError: id 0 can be a real token; a sentinel or mode is no token of the vocabulary, given twice, an ordinary token,
-            padding, EOS, unknown, or there for something else; the vocabulary does not have the mode.
+        ValueError: no examples can be made with the vocabulary, see `base.Vocabulary.check`; a sentinel or mode is no token of it,
+            given twice, an ordinary token, padding, EOS, unknown, or there for something else; it does not have the mode.
 
-    >>> import seqio
-    >>> special = special_tokens(seqio.ByteVocabulary(extra_ids=4), "[R]", modes={"[R]": 259})
+    >>> from ul2_tasks import open_vocabulary
+    >>> special = special_tokens(open_vocabulary("bytes", sentinels=3, modes=["[R]"]), "[R]")
     >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
     ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
     """
-    check_padding(vocabulary)
-    sentinels, of_seqio = SpecialTokensRequest(sentinels, modes).of_seqio(vocabulary)
-    of_modes = of_seqio or {}
+    vocabulary.check()
+    sentinels, by_id = SpecialTokensRequest(sentinels, modes).by_id(vocabulary)
+    of_modes = by_id or {}
     given = None if mode is None else of_modes.get(mode)
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, of_modes)
-    is_text = isinstance(given, str)
+    is_text, padding = isinstance(given, str), set() if vocabulary.uses_0 else {0}
     # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
     reserved = {id for value in of_modes.values() if not isinstance(value, str) for id in np.atleast_1d(value).tolist()}
     if not is_text:
@@ -180,97 +171,62 @@ def special_tokens(
     _check_ids(vocabulary, "sentinels", sentinel_ids)
     if not is_text:
         _check_ids(vocabulary, f"mode {mode!r}", mode_ids)
-    elif {0, vocabulary.eos_id} & set(mode_ids):
+    elif {*padding, vocabulary.eos_id} & set(mode_ids):
         raise ValueError(f"mode {mode!r} must be a text without padding and EOS, got {given!r}. Choose another.")
     both = sorted(set(sentinel_ids) & set(mode_ids))
     if both:
-        own = [id - id_shift(vocabulary) for id in both]
         raise ValueError(
-            f"sentinels and modes must have different ids, got {own} for sentinels and also for the mode {mode!r}. Leave them out"
+            f"sentinels and modes must have different ids, got {both} for sentinels and also for the mode {mode!r}. Leave them out"
             " of one of the two. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
         )
-    return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({0, *reserved, *sentinel_ids}))
-
-
-def check_padding(vocabulary: seqio.Vocabulary) -> None:
-    """Raises a ValueError if text can be encoded to id 0, which all of SeqIO takes for padding."""
-    if vocabulary.pad_id != 0:
-        raise ValueError(f"{vocabulary} must pad with 0, as SeqIO pads and packs, got {vocabulary.pad_id}. Shift the ids.")
-    if not is_sentencepiece(vocabulary):
-        return
-    if vocabulary.eos_id in (None, -1):
-        raise ValueError(
-            f"vocabulary must have an EOS, which ends an example, got {vocabulary}, which has none. Train it with an EOS, or pass a"
-            " tokenizer.json. See docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
-        )
-    if vocabulary.eos_id == 0 or text_becomes_0(vocabulary.sp_model):
-        file = vocabulary.sentencepiece_model_file
-        raise ValueError(
-            f"id 0 of {vocabulary} must be padding, as in SeqIO, got the token {vocabulary.tokenizer.id_to_piece(0)!r}, which"
-            f" would cut a packed example. Open it by its path, ul2_tasks.open_vocabulary({file!r}), which offsets the ids by"
-            " one, or train the model with pad_id=0. See docs/help/troubleshooting.md#id-0-is."
-        )
+    return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({*padding, *reserved, *sentinel_ids}))
 
 
 def special_ids(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     mode_names: Iterable[str | None],
     sentinels: Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
 ) -> frozenset[int]:
-    """SeqIO's ids of all sentinels and modes of several denoisers. No text may become one of them.
+    """The ids of all sentinels and modes of several denoisers. No text may become one of them.
 
     For the arguments see `special_tokens`. A mode that is given as a text adds no id.
     """
     names = set(mode_names) or {None}
     request = SpecialTokensRequest(sentinels, modes)
     reserved = (request.tokens(vocabulary, name).reserved for name in names)
-    return frozenset().union(*reserved) - {vocabulary.pad_id}
+    return frozenset().union(*reserved) - (set() if vocabulary.uses_0 else {0})
 
 
-def encodable_ids(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> list[int]:
+def encodable_ids(vocabulary: Vocabulary, special_ids: Iterable[int]) -> list[int]:
     """The special ids, ascending, that a text is encoded to if it spells their pieces, such as "<extra_id_0>".
 
     User-defined pieces of SentencePiece are of this kind, and SeqIO's own extra ids are such pieces. No text is encoded to
     control pieces.
     """
-    pieces = _pieces(vocabulary)
-    return [] if pieces is None else sorted(pieces.encodable_ids(special_ids))
+    return sorted(vocabulary.encodable_ids(special_ids))
 
 
-def text_vocabulary(vocabulary: seqio.Vocabulary, special_ids: Iterable[int]) -> seqio.Vocabulary:
+def text_vocabulary(vocabulary: Vocabulary, special_ids: Iterable[int]) -> Vocabulary:
     """The vocabulary to tokenize text with: the same ids, except that text is never encoded to a special one.
 
     A text that spells the piece of a special id is encoded to ordinary ids, like any text. All other texts are encoded as before.
     Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary. It is returned as it is where
     its ids have no names, or where text is not encoded to special ids anyway.
     """
-    pieces, encodable = _pieces(vocabulary), encodable_ids(vocabulary, special_ids)
-    return pieces.never_encoding(encodable) if pieces is not None and encodable else vocabulary
+    encodable = encodable_ids(vocabulary, special_ids)
+    return vocabulary.never_encoding(encodable) if encodable else vocabulary
 
 
-def vocabulary_identity(vocabulary: seqio.Vocabulary) -> str:
+def vocabulary_identity(vocabulary: Vocabulary) -> str:
     """What a vocabulary's ids mean, in words that are equal for equal contents: class, sizes, EOS, and the SHA-256 of its file.
 
     Caches and exports store these words, so they hold no path and no module's name, and must not change.
     """
-    identity = getattr(_pieces(vocabulary) or vocabulary, "identity", None)
-    return (
-        f"{type(vocabulary).__name__}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}"
-        + (f", {identity}" if identity else "")
+    identity = vocabulary.identity
+    return f"{vocabulary.name}, {vocabulary.vocab_size} ids, {vocabulary.extra_ids} of them extra, eos {vocabulary.eos_id}" + (
+        f", {identity}" if identity else ""
     )
-
-
-def piece_id(vocabulary: seqio.Vocabulary, name: str) -> int | None:
-    """The id of a piece, by its name; None where there is none, or ids have no names."""
-    pieces = _pieces(vocabulary)
-    return None if pieces is None else pieces.piece_id(name)
-
-
-def piece_names(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[str]:
-    """The ids' names for people: their pieces, or `<id>` where ids have no names."""
-    pieces = _pieces(vocabulary)
-    return [f"<{id}>" if pieces is None else pieces.id_to_piece(int(id)) for id in ids]
 
 
 def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Token, ...]] | None:
@@ -278,8 +234,9 @@ def plain_modes(modes: Mapping[str, Mode] | None) -> dict[str, Token | tuple[Tok
     return None if modes is None else {name: _plain_mode(name, mode) for name, mode in modes.items()}
 
 
-def check_round_trip(vocabulary: seqio.Vocabulary) -> list[str]:
+def check_round_trip(vocabulary: Any) -> list[str]:
     """Returns a phrase for each loss when probing texts are encoded and decoded, with what comes back instead; [] for no loss."""
+    vocabulary = as_vocabulary(vocabulary)
 
     def back(text: str) -> str:
         return vocabulary.decode(vocabulary.encode(text))
@@ -302,34 +259,9 @@ def plain_sentinels(sentinels: Sentinels | int | None) -> tuple[Token, ...] | st
         raise ValueError(f"sentinels must be {expected}, got {sentinels!r}.") from error
 
 
-def id_shift(vocabulary: seqio.Vocabulary) -> int:
-    """Returns the id offset, 0 or 1: how much higher a vocabulary's ids are than those of its tokenizer's file."""
-    return getattr(vocabulary, "id_shift", 0)
-
-
-def pads_with_0(vocabulary: seqio.Vocabulary) -> bool:
-    """Whether a tokenizer's own id 0 is its padding, with which a decoder may begin, as T5's does."""
-    if id_shift(vocabulary):
-        return False
-    if is_sentencepiece(vocabulary):
-        return vocabulary.tokenizer.pad_id() == 0
-    return getattr(vocabulary, "own_pad_id", 0) == 0
-
-
-def own_size(vocabulary: seqio.Vocabulary) -> int:
-    """Where the ids begin that a tokenizer's file has not, and that were added after its last when it was opened.
-
-    >>> import seqio
-    >>> own_size(seqio.ByteVocabulary(extra_ids=100))
-    259
-    """
-    return getattr(vocabulary, "own_size", vocabulary.vocab_size - vocabulary.extra_ids)
-
-
-def _pieces(vocabulary: seqio.Vocabulary) -> Pieces | None:
-    if is_sentencepiece(vocabulary):
-        return SentencePieces(vocabulary)
-    return vocabulary if hasattr(vocabulary, "piece_id") else None
+def pads_with_0(vocabulary: Vocabulary) -> bool:
+    """Whether a tokenizer's id 0 is its padding, with which a decoder may begin, as T5's does."""
+    return vocabulary.pad_id == 0 and not vocabulary.uses_0
 
 
 def _plain_tokens(value: Token | Sequence[Token]) -> tuple[Token, ...]:
@@ -348,43 +280,37 @@ def _plain_mode(name: str, mode: Mode) -> Token | tuple[Token, ...]:
     return tokens[0] if np.ndim(mode) == 0 else tokens
 
 
-def _ids_of(vocabulary: seqio.Vocabulary, what: str, tokens: Iterable[Token]) -> tuple[int, ...]:
-    """SeqIO's ids of ids, the tokenizer's own, and of tokens."""
-    return tuple(
-        _id_of_token(vocabulary, what, token) if isinstance(token, str) else token + id_shift(vocabulary) for token in tokens
-    )
+def _ids_of(vocabulary: Vocabulary, what: str, tokens: Iterable[Token]) -> tuple[int, ...]:
+    return tuple(_id_of_token(vocabulary, what, token) if isinstance(token, str) else token for token in tokens)
 
 
-def _id_of_token(vocabulary: seqio.Vocabulary, what: str, token: str) -> int:
-    pieces = _pieces(vocabulary)
-    if pieces is None:
-        raise ValueError(f"{what} must be ids in {vocabulary}, whose tokens have no names, got the token {token!r}. Pass its id.")
-    id = pieces.piece_id(token) if token else None
+def _id_of_token(vocabulary: Vocabulary, what: str, token: str) -> int:
+    id = vocabulary.piece_id(token) if token else None
     if id is None:
         raise ValueError(
-            f"{what} must be tokens of {vocabulary}, got {token!r}. Choose one that it has, or add it to the tokenizer first."
+            f"{what} must be tokens of {vocabulary}, got {token!r}. Choose one that it has, or add it to the tokenizer first; or"
+            " pass ids."
         )
     return id
 
 
-def _mode_of_seqio(vocabulary: seqio.Vocabulary, name: str, mode: Token | tuple[Token, ...]) -> int | tuple[int, ...] | str:
-    """A mode as SeqIO's id or ids, or as a text, which is what is no special token's name."""
+def _mode_by_id(vocabulary: Vocabulary, name: str, mode: Token | tuple[Token, ...]) -> int | tuple[int, ...] | str:
+    """A mode as an id or ids, or as a text, which is what is no special token's name."""
     if isinstance(mode, str):
-        pieces = _pieces(vocabulary)
-        id = pieces.piece_id(mode) if pieces is not None and mode else None
-        return mode if pieces is None or id is None or pieces.is_ordinary(id) else id
+        id = vocabulary.piece_id(mode) if mode else None
+        return mode if id is None or vocabulary.is_ordinary(id) else id
     ids = _ids_of(vocabulary, f"mode {name!r}", [mode] if isinstance(mode, int) else mode)
     return ids[0] if isinstance(mode, int) else ids
 
 
-def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, int | tuple[int, ...] | str]) -> tuple[int, ...]:
+def _mode_ids(vocabulary: Vocabulary, mode: str, modes: Mapping[str, int | tuple[int, ...] | str]) -> tuple[int, ...]:
     given = modes.get(mode)
     if isinstance(given, str):
         ids = tuple(vocabulary.encode(given))
     elif given is not None:
         ids = given if isinstance(given, tuple) else (given,)
     else:
-        id = piece_id(vocabulary, mode)
+        id = vocabulary.piece_id(mode)
         if id is None:
             pieces = tuple(vocabulary.encode(mode))
             raise ValueError(
@@ -398,7 +324,7 @@ def _mode_ids(vocabulary: seqio.Vocabulary, mode: str, modes: Mapping[str, int |
     return ids
 
 
-def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str | None, reserved: set[int]) -> tuple[int, ...]:
+def _sentinel_ids(vocabulary: Vocabulary, sentinels: tuple[int, ...] | str | None, reserved: set[int]) -> tuple[int, ...]:
     if sentinels is not None and not isinstance(sentinels, str):
         return sentinels
     template = sentinels or "<extra_id_{}>"
@@ -408,8 +334,7 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str
             f" got {sentinels!r}."
         )
     ids: list[int] = []
-    pieces = _pieces(vocabulary)
-    while pieces is not None and (id := pieces.piece_id(template.format(len(ids)))) is not None:
+    while (id := vocabulary.piece_id(template.format(len(ids)))) is not None:
         ids.append(id)
     if sentinels is not None and not ids:
         raise ValueError(
@@ -418,35 +343,32 @@ def _sentinel_ids(vocabulary: seqio.Vocabulary, sentinels: tuple[int, ...] | str
         )
     if not ids:
         last = vocabulary.vocab_size - 1
-        ids = list(range(last, last - vocabulary.extra_ids, -1))
+        nameless = range(last, last - vocabulary.extra_ids, -1)
+        ids = [id for id in nameless if vocabulary.id_to_piece(id) == f"<{id}>"]
     return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
 
 
-def _check_ids(vocabulary: seqio.Vocabulary, what: str, ids: Sequence[int]) -> None:
+def _check_ids(vocabulary: Vocabulary, what: str, ids: Sequence[int]) -> None:
     """Refuses ids that text needs, or that the files beside a tokenizer give a meaning."""
-    shift, size, pieces = id_shift(vocabulary), vocabulary.vocab_size, _pieces(vocabulary)
-    meanings = {0: "padding", vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
-    if twice := sorted({id - shift for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
+    meanings = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"} | ({} if vocabulary.uses_0 else {0: "padding"})
+    if twice := sorted({id for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
         raise ValueError(f"{what} must have each id once, got {twice} more than once.")
     for id in ids:
-        if not shift <= id < size:
-            raise ValueError(f"{what} must be ids of the vocabulary, {-shift} < id < {size - shift}, got {id - shift}.")
+        if not 0 <= id < vocabulary.vocab_size:
+            raise ValueError(f"{what} must be ids of the vocabulary, 0 <= id < {vocabulary.vocab_size}, got {id}.")
         if id in meanings:
             raise ValueError(
-                f"{what} must be ids that nothing else needs, got {id - shift}, which is {meanings[id]} in {vocabulary}. Choose"
-                " another id."
+                f"{what} must be ids that nothing else needs, got {id}, which is {meanings[id]} in {vocabulary}. Choose another id."
             )
-        if pieces is None:
-            continue
-        name = pieces.id_to_piece(id)
-        if pieces.is_ordinary(id):
+        name = vocabulary.id_to_piece(id)
+        if vocabulary.is_ordinary(id):
             raise ValueError(
-                f"{what} must be ids of tokens that text does not contain, got {id - shift}, the ordinary token {name!r}. Choose"
+                f"{what} must be ids of tokens that text does not contain, got {id}, the ordinary token {name!r}. Choose"
                 " control, user-defined or unused pieces. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
-        if purpose := getattr(pieces, "roles", {}).get(name):
+        if purpose := vocabulary.roles.get(name):
             raise ValueError(
-                f"{what} must be ids of tokens that nothing else needs, got {id - shift}, the token {name!r}, which is {purpose}."
+                f"{what} must be ids of tokens that nothing else needs, got {id}, the token {name!r}, which is {purpose}."
                 " Choose unused or reserved tokens, or add tokens for this. See"
                 " docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )

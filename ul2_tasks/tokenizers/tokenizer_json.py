@@ -116,15 +116,14 @@ def in_memory(tokenizer: object) -> InMemory | None:
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A tokenizer that was read. All its ids are SeqIO's, which are `shift` higher than the tokenizer's own.
+    """A tokenizer that was read.
 
     Attributes:
-        encoder, decoder: `tokenizers.Tokenizer`s; these have the tokenizer's own ids.
+        encoder, decoder: `tokenizers.Tokenizer`s.
         sha256: of the file.
-        shift: 0 or 1.
+        uses_0: see `base.Vocabulary`.
         size: the last id, plus one.
-        bos, eos, unk: ids; None where there is none.
-        own_pad: the tokenizer's own id of padding; None where there is none.
+        bos, eos, unk, pad: ids; None where there is none.
         special: the ids of sentinels and modes by name.
         appended: the ids among them that come after the tokenizer's last.
         ids: the ids of all tokens that the tokenizer has, by name.
@@ -138,12 +137,12 @@ class Loaded:
     encoder: Any
     decoder: Any
     sha256: str
-    shift: int
+    uses_0: bool
     size: int
     bos: int | None
     eos: int
     unk: int | None
-    own_pad: int | None
+    pad: int | None
     special: dict[str, int]
     appended: frozenset[int]
     ids: dict[str, int]
@@ -232,8 +231,7 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
     never = {own[name] for name, special_token in is_special.items() if special_token} | {eos, *special.values()}
     text_becomes_0 = 0 in own.values() and 0 not in never
     unknown_is_0 = becomes == 0 and not _has_byte_fallback(description["model"], own)
-    shift = int(text_becomes_0 or unknown_is_0 or 0 in {eos, *special.values()})
-    never |= {id - shift for id in never_encoded}
+    never |= never_encoded
 
     names_of = {id: name for name, id in {**own, **spelled}.items()}
     edited_names = {own[name]: name for name in is_special} | {id: name for name, id in spelled.items()}
@@ -241,20 +239,20 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
         encoder=_without(description, edited_names, never),
         decoder=_without(description, edited_names, frozenset()),
         sha256=hashlib.sha256(source.content).hexdigest(),
-        shift=shift,
-        size=first + len(lacking) + shift,
-        bos=None if bos is None else bos + shift,
-        eos=eos + shift,
-        unk=None if unk is None else unk + shift,
-        own_pad=own.get(roles.get("pad_token")),
-        special={name: id + shift for name, id in special.items()},
-        appended=_shifted(lacking.values(), shift),
-        ids={name: id + shift for name, id in own.items()},
-        names={id + shift: name for id, name in names_of.items()},
-        added=_shifted((id for name, id in own.items() if name in is_special or is_unused(name)), shift),
+        uses_0=text_becomes_0 or unknown_is_0 or 0 in {eos, *special.values()},
+        size=first + len(lacking),
+        bos=bos,
+        eos=eos,
+        unk=unk,
+        pad=own.get(roles.get("pad_token")),
+        special=special,
+        appended=frozenset(lacking.values()),
+        ids=own,
+        names=names_of,
+        added=frozenset(id for name, id in own.items() if name in is_special or is_unused(name)),
         roles=_roles(source, [name for name in is_special if name not in names])
         | {names_of.get(id, f"<{id}>"): meaning for id, meaning in meanings.items() if names_of.get(id) not in names},
-        never_encoded=_shifted(never, shift),
+        never_encoded=frozenset(never),
         clashes=tuple(_clashes(source, own, roles)),
     )
 
@@ -262,7 +260,7 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
 class Marked(NamedTuple):
     """A tokenizer for text that markers stand in: a `tokenizers.Tokenizer`.
 
-    `ids` are the tokenizer's own ids of the markers, by their names. A marker is an added token that is special, or whose name has
+    `ids` are the ids of the markers, by their names. A marker is an added token that is special, or whose name has
     more than letters, digits and spaces in it. `private` are the markers' private names, which no text spells and which alone the
     tokenizer knows, by their names.
     """
@@ -287,10 +285,6 @@ def load_marked(source: InMemory) -> Marked:
     tokenizer = _without({**description, "model": model, "added_tokens": renamed}, names, frozenset())
     unknown = _unknown(description["model"], own)  # which text becomes, too
     return Marked(tokenizer, {name: id for name, id in ids.items() if id != unknown}, private)
-
-
-def _shifted(ids: Iterable[int], shift: int) -> frozenset[int]:
-    return frozenset(id + shift for id in ids)
 
 
 def _tokenizers():

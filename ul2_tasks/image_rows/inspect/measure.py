@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import seqio
 
 from ul2_tasks.image_rows.custom import Custom
 from ul2_tasks.image_rows.problems import Noted
@@ -21,6 +20,7 @@ from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Element, Image, Text, letters
 from ul2_tasks.images.problems import sentence_of
 from ul2_tasks.inspect.statistics import Summary, Tally, without_particulars
+from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.sentencepiece import default_vocabulary
 from ul2_tasks.tokenizers.special_ids import text_vocabulary
 from ul2_tasks.version import __version__
@@ -76,7 +76,7 @@ class ImageStatistics:
 
 
 def recipe_to_look_at(
-    sources: Sequence[Source], vocabulary: seqio.Vocabulary | None = None, budgets: Mapping[str, int] = BUDGETS, seed: int = 0
+    sources: Sequence[Source], vocabulary: Vocabulary | None = None, budgets: Mapping[str, int] = BUDGETS, seed: int = 0
 ) -> Recipe:
     """A recipe without a model: its marks come after the vocabulary's ids, and its tables are as large as images need them."""
     vocabulary = vocabulary or default_vocabulary()

@@ -11,13 +11,11 @@ import numpy as np
 from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.chat.segments import Conversations
-from ul2_tasks.example_features import token_features
 from ul2_tasks.inspect.chat_samples import ChatExample, example_of
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 AT_A_TIME = 64  # conversations
 _LENGTHS = {"tokens", "inputs", "targets"}
@@ -58,9 +56,7 @@ def read_examples(
     found = task.objective.examples(reader, numbers, lengths)
     conversations = _one_by_one(read_conversations(reader, numbers))
     place = {int(number): place for place, number in enumerate(numbers)}
-    shift = np.int32(id_shift(task.corpus.vocabulary))
-    values = found.values | {key: found.values[key] + shift for key in token_features(task.objective.features)}
-    split = {key: np.split(of_all, np.cumsum(found.lengths[key])[:-1]) for key, of_all in values.items()}
+    split = {key: np.split(of_all, np.cumsum(found.lengths[key])[:-1]) for key, of_all in found.values.items()}
     examples = [
         example_of(task, number, {key: parts[row] for key, parts in split.items()}, *conversations[place[number]])
         for row, number in enumerate(found.conversations.tolist())

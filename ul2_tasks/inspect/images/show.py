@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from ul2_tasks.corpus.image_text import seqio_tokens
+from ul2_tasks.corpus.image_text import checked
 from ul2_tasks.inspect.image_samples import ImageTextShown, image_text_sample
 from ul2_tasks.inspect.images.measure import ImageTextExample, Looked, look_at_corpora, make_examples
 from ul2_tasks.inspect.printing import print_head, visible
@@ -99,7 +99,7 @@ def draw_looked(
 
 
 def _sample(task: UL2Task, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
-    shown = DenoisedTask(task.name, task.denoiser, special, task.output_features["targets"].vocabulary)
+    shown = DenoisedTask(task.name, task.denoiser, special, task.corpus.vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
-    image_tokens = seqio_tokens(task.configuration.image_tokens, shown.vocabulary)
+    image_tokens = checked(task.configuration.image_tokens, shown.vocabulary)
     return image_text_sample(ImageTextShown(shown, image_tokens), number, made, example.source.images)

@@ -41,7 +41,7 @@ class Counts:
         self._every = every
         self.concatenates = task.configuration.merge_examples
         self._is_always_full = self.concatenates and not has_tails
-        self._is_text = np.ones(task.output_features["targets"].vocabulary.vocab_size, bool)
+        self._is_text = np.ones(task.vocabulary.vocab_size, bool)
         self._is_text[list(self.special.reserved)] = False
         self._expected_of: dict[int, tuple[int, int, int]] = {}
 

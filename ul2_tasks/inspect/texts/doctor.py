@@ -15,7 +15,6 @@ from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
 from ul2_tasks.tasks.providers import UL2Task, denoising_tasks, other_tasks
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 _DOCUMENTS = 128  # of files of tokens
 
@@ -78,7 +77,7 @@ def _examine_tokens_in_files(corpus: Corpus, source: MegatronSource, split: str)
     counts = f"{held.documents:,} documents, {held.tokens:,} tokens in {len(store.prefixes)} pairs of files"
     yield Finding("ok", "corpus", f"{source!r}, splits {', '.join(source.splits)}; {split}: {counts}, read in place")
     ends = "the EOD at the end of each document is taken off" if store.end is not None else "no EOD is taken off the documents"
-    beginning = vocabulary.decode((tokens[: min(40, lengths[0])] + id_shift(vocabulary)).tolist())[:80]
+    beginning = vocabulary.decode(tokens[: min(40, lengths[0])].tolist())[:80]
     yield Finding("ok", "corpus", f"{ends}; the first begins {beginning!r}")
     lengths = np.sort(lengths)
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")

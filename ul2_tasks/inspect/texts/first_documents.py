@@ -12,7 +12,6 @@ from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import corpus_documents
 from ul2_tasks.store.columns import TOKENS
-from ul2_tasks.tokenizers.special_ids import id_shift
 
 DOCUMENTS = 1000  # that are read; more, until they have the next number of tokens, if they are short
 TOKENS_OF_SHORT_DOCUMENTS = 1 << 18
@@ -84,8 +83,7 @@ def _texts_and_tokens(corpus: Corpus, split: str) -> Iterator[tuple[str, np.ndar
         )
     if corpus.is_tokens:
         for documents in corpus_documents(corpus, split, use_cached=False):
-            tokens = documents.tokens + np.int32(id_shift(corpus.vocabulary))
-            for ids in np.split(tokens, np.cumsum(documents.lengths)[:-1]):
+            for ids in np.split(documents.tokens, np.cumsum(documents.lengths)[:-1]):
                 yield corpus.vocabulary.decode(ids.tolist()), ids
         return
     records = (record for shard in corpus.source.shards(split) for record in corpus.source.read(shard))

@@ -25,6 +25,7 @@ from ul2_tasks.inspect.texts.measurements import Corpus, OtherTask, Spans, Stati
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.tasks.providers import MARKS, UL2Mixture, UL2Task, denoising_tasks, is_of, other_tasks, rates_among
+from ul2_tasks.tasks.vocabulary import id_shift
 from ul2_tasks.tokenizers.special_ids import check_round_trip, vocabulary_identity
 from ul2_tasks.version import __version__
 
@@ -64,7 +65,10 @@ def measure(
     marks = MARKS if isinstance(drawn, UL2Mixture) and other_tasks(mixture) else ()  # pairs need theirs
     drawing: dict[str, Any] = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
     dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
-    taken = progress(dataset.take(examples).as_numpy_iterator(), examples)
+    shift = np.int32(id_shift(drawn.output_features["targets"].vocabulary))  # SeqIO's ids are so much higher
+    found = dataset.take(examples).as_numpy_iterator()
+    own = ({**each, **{key: each[key] - shift for key in TOKEN_FEATURES}} for each in found)
+    taken = progress(own, examples)
     return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ul2_tasks.tasks.vocabulary import id_shift
+
 
 class Facts(NamedTuple):
     """How much higher the ids of a dataset are than the tokenizer's own; and what makes its rows, see `of_dataset`."""
@@ -29,6 +31,6 @@ def facts_of(dataset: tf.data.Dataset) -> Facts | None:
     return getattr(dataset, "ul2", None)
 
 
-def with_id_shift(dataset: tf.data.Dataset, vocabulary: object) -> tf.data.Dataset:
+def with_id_shift(dataset: tf.data.Dataset, vocabulary: Any) -> tf.data.Dataset:
     """The dataset, which says from now on how high the ids of its vocabulary are."""
-    return known(dataset, Facts(getattr(vocabulary, "id_shift", 0)))
+    return known(dataset, Facts(id_shift(vocabulary)))
