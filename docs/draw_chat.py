@@ -17,7 +17,7 @@ BRIGHT = {"#d700af": "#ff87d7", "#008700": "#5fd75f", "#0087af": "#5fc9ff", "#af
 
 def draw() -> str:
     console = Console(record=True, width=98, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    show_chat(ul2_tasks.register_chat(), count=1, console=console)
+    show_chat(ul2_tasks.Chat("chat"), {"tokens": None}, console, count=1)
     without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # which would be downloaded
     figure = console.export_svg(title="ul2 show chat --count 1", code_format=without_fonts, unique_id="chat")
     return re.sub("|".join(BRIGHT), lambda colour: BRIGHT[colour[0]], figure)

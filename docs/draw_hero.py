@@ -38,8 +38,8 @@ text { font: 14px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 
 
 def samples() -> list[Sample]:
-    name = ul2_tasks.register("hero", texts_in_memory([SENTENCE]), denoisers=DENOISERS.values(), merge_examples=False)
-    drawn = {sample.denoiser: sample for sample in draw_samples(name, {"inputs": 64, "targets": 64}, 1, seed=4)}
+    mixture = ul2_tasks.Mixture("hero", texts_in_memory([SENTENCE]), denoisers=DENOISERS.values(), merge_examples=False)
+    drawn = {sample.denoiser: sample for sample in draw_samples(mixture, {"inputs": 64, "targets": 64}, 1, seed=4)}
     return [drawn[name] for name in TITLES]
 
 

@@ -81,7 +81,6 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary"),
     (["show", "--lengths", "512"], "--lengths"),
     (["show", "--denoiser", "q"], "denoiser"),
-    (["show", "ul2_r1"], "ul2_r1"),
     (["show", "--text", "a", "--corpus", "a.txt"], "--text and --file"),
     (["show", "--step", "3"], "--batch_size"),
     (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "--host"),
@@ -198,25 +197,27 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path,
     assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]
 
 
-def test_doctor_and_lengths_name_the_tasks_that_are_not_of_this_package(tmp_path, monkeypatch):
-    (tmp_path / "doctor_supervised.py").write_text(
-        "import functools, seqio, ul2_tasks\n"
-        "from ul2_tasks.sources.memory import texts_in_memory\n"
-        "from ul2_tasks.tasks.sources import seqio_source\n"
-        "feature = seqio.Feature(ul2_tasks.seqio_vocabulary())\n"
-        "def rename(dataset, **_):\n"
-        "    return dataset.map(lambda x: {'inputs': x['text'], 'targets': x['text']})\n"
-        "seqio.TaskRegistry.add('doctor_plain', source=seqio_source(texts_in_memory(['a', 'b'])),\n"
-        "    preprocessors=[rename, seqio.preprocessors.tokenize], output_features={'inputs': feature, 'targets': feature})\n"
-        "seqio.MixtureRegistry.add('doctor_beside_mix', [('ul2_r1', 1), ('doctor_plain', 1)])\n"
+def test_doctor_and_lengths_name_the_tasks_that_are_not_text(tmp_path):
+    (tmp_path / "doctor_beside.py").write_text(
+        "import ul2_tasks\n"
+        "chat = ul2_tasks.Chat('doctor_talk', renderer='harmony:default')\n"
+        "given = {'sentinels': range(3, 203), 'denoisers': ul2_tasks.T5GEMMA2[:1]}\n"
+        "own = ul2_tasks.Mixture('doctor_own', vocabulary=chat.vocabulary, **given)\n"
+        "both = ul2_tasks.Mix('doctor_beside', {own: 1, chat: 1})\n"
     )
-    monkeypatch.chdir(tmp_path)
-    asked = ["doctor_beside", "--module", "doctor_supervised"]
+    asked = [f"{tmp_path}/doctor_beside.py:both"]
     (left_out,) = (finding for finding in findings(*asked) if finding["about"] == "mixture")
-    assert left_out["what"] == "not looked at, because ul2_tasks.register did not make them: doctor_plain"
+    assert left_out["what"] == "not looked at, because they are not text: doctor_talk_prompt_completion"
     told = json.loads(ul2("lengths", *asked, "--json").stdout)
-    assert [task["task"] for task in told["tasks"]] == ["ul2_r1"]
-    assert told["left_out"] == ["doctor_plain"]
+    assert [task["task"] for task in told["tasks"]] == ["doctor_own_r1"]
+    assert told["left_out"] == ["doctor_talk_prompt_completion"]
+    for wrong, said in (
+        ("nothing", "FILE.py:OBJECT of a Mixture"),
+        ("chat --preset UL2", "--preset must be left out with FILE.py:OBJECT"),
+    ):
+        done = ul2("show", *f"{tmp_path}/doctor_beside.py:{wrong}".split())
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    assert "with a file that exists" in ul2("show", f"{tmp_path}/no.py:both").stderr
 
 
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):

@@ -1,7 +1,6 @@
 """The public names, each with the file that has it: `__init__.py` reads them here, and so do mypy and editors."""
 
 from ul2_tasks.chat.by_name import open_renderer as open_renderer
-from ul2_tasks.cli.registration import Registration as Registration
 from ul2_tasks.denoisers.denoisers import T5GEMMA2 as T5GEMMA2
 from ul2_tasks.denoisers.denoisers import UL2 as UL2
 from ul2_tasks.denoisers.denoisers import UL2R as UL2R

@@ -118,12 +118,8 @@ def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_piec
 
 @pytest.mark.parametrize("lengths", [{"tokens": 128}, {"inputs": 256, "targets": 64}], ids=["chat", "prompt_completion"])
 def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequences(lengths):
-    chat, format = (
-        Chat("looked_lengths", truncation="drop"),
-        "chat" if "tokens" in lengths else "prompt_completion",
-    )
-    name = ul2_tasks.register_chat("looked_lengths", truncation="drop", format=format)
-    (task,) = look_at_chats(name, lengths).tasks
+    chat = Chat("looked_lengths", truncation="drop")
+    (task,) = look_at_chats(chat, lengths).tasks
     now, half, double = task.ways
     for way in task.ways:
         found = ul2_tasks.examples(chat, way.sequence_length)
@@ -134,5 +130,5 @@ def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequenc
             assert way.tokens[key] == sum(len(example[key]) for example in found)
             assert way.fill[key] == way.tokens[key] / (way.rows * length)
     assert half.left_out["too long"] > now.left_out["too long"] > double.left_out.get("too long", 0)
-    (open_ended,) = look_at_chats(name).tasks[0].ways
+    (open_ended,) = look_at_chats(chat, dict.fromkeys(lengths)).tasks[0].ways
     assert (open_ended.rows, open_ended.left_out.get("too long", 0)) == (None, 0)

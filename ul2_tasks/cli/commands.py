@@ -12,7 +12,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_tasks.cli.errors import PROBLEMS_FOUND, Command, Group, plain
-from ul2_tasks.cli.kinds import corpora_of, kind_of, left_out, print_overview, tell_others, unknown_tasks
+from ul2_tasks.cli.kinds import corpora_of, kind_of, left_out, print_overview, tell_others
 from ul2_tasks.cli.options import (
     excludes,
     files,
@@ -62,8 +62,8 @@ def main(context: click.Context) -> None:
 
     Without a command, show the built-in mixture on one screen: its denoisers, an example, and the checks of 4,000 examples.
 
-    NAME selects the mixture NAME_mix: "ul2", which is built in (the default), one that --module registers, or a new one, made from
-    --corpus, --vocabulary and --preset.
+    NAME selects data: "ul2", which is built in (the default), FILE.py:OBJECT with a description such as ul2_tasks.Mixture(..), what
+    --module has or registers, or a new mixture, made from --corpus, --vocabulary and --preset.
 
     \b
     Inspect examples:    ul2 show
@@ -304,7 +304,6 @@ def stats(data, to_json: bool, examples: int, cache_dir: str | None, **options) 
 
     kind = kind_of(data)
     tell_others(kind, data)
-    _know_cache(cache_dir)
     statistics = kind.measure(data, examples=examples, **options)
     if to_json:
         click.echo(as_json(statistics), nl=False)
@@ -346,7 +345,6 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
     check_path(output)
     kind = kind_of(data)
     tell_others(kind, data)
-    _know_cache(cache_dir)
     statistics, path = kind.report(data, output, **options)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
@@ -455,8 +453,6 @@ def cache(data, output: str, **options) -> None:
     from ul2_tasks.corpus.build_cache import build
 
     corpora = corpora_of(data)
-    if left_out := unknown_tasks(data):
-        click.echo(f"left out, because they are not denoising tasks: {', '.join(left_out)}. Use `seqio_cache_tasks`.", err=True)
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
@@ -581,14 +577,6 @@ def completion(shell: str) -> None:
     fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
     """
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
-
-
-def _know_cache(cache_dir: str | None) -> None:
-    """Lets SeqIO find the caches in a folder."""
-    if cache_dir:
-        import seqio
-
-        seqio.add_global_cache_dirs([cache_dir])
 
 
 def _exit_if_broken(statistics) -> None:

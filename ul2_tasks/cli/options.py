@@ -245,8 +245,8 @@ def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
 class Data:
     """The data that the options of a command name.
 
-    `name` is NAME, and `lengths` are --lengths, or its default; for `modules`, `source` and `arguments` see `Registration`. `given`
-    are the parameters of the command that were given, not left to their defaults.
+    `name` is NAME, and `lengths` are --lengths, or its default; for `modules`, `source` and `arguments` see `described.describe`.
+    `given` are the parameters of the command that were given, not left to their defaults.
     """
 
     command: click.Command
@@ -257,10 +257,9 @@ class Data:
     arguments: dict[str, Any]
     given: dict[str, Any]
 
-    @cached_property
-    def registration(self):
-        """What registers them, a `Registration`. Raises a UsageError or ValueError where two options contradict each other."""
-        from ul2_tasks.cli.registration import Registration
+    def describe(self, name: str | None) -> tuple[Any, str | None]:
+        """What a name and the options describe, see `described.describe`. Raises a UsageError where two of them contradict."""
+        from ul2_tasks.cli.described import describe
 
         if alone := self.given_of("folder", "position_embeddings", "record"):
             raise needs(self.option(alone[0]), "--schema")
@@ -268,13 +267,11 @@ class Data:
         if "renderer" in self.arguments and wrong:
             raise excludes(f"--{wrong[0]}", "--renderer")
         own = self.source | self.arguments
-        if self.modules and own:
-            beside = ", ".join(map(self.option, own))
-            raise click.UsageError(
-                f"{beside} must be left out with --module, got both. Pass the settings to register(..) in the module."
-            )
+        if own and (self.modules or ".py:" in (name or "")):
+            beside, what = ", ".join(map(self.option, own)), "--module" if self.modules else "FILE.py:OBJECT"
+            raise click.UsageError(f"{beside} must be left out with {what}, got both. Pass the settings to the object in Python.")
         sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
-        return Registration(self.name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
+        return describe(name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
 
     @cached_property
     def in_modules(self) -> list[Any]:
@@ -283,42 +280,30 @@ class Data:
         return [found for each in self.modules if (found := getattr(importlib.import_module(each), self.name or "", None))]
 
     @cached_property
+    def _described(self) -> tuple[Any, str | None]:
+        return self.describe(self.name)
+
+    @property
+    def description(self) -> Any:
+        """What is described."""
+        return self._described[0]
+
+    @property
+    def format(self) -> str | None:
+        """The format of conversations that NAME asks for; None where it leaves that open."""
+        return self._described[1]
+
+    @property
     def mixture(self) -> str:
-        """The name of the mixture or task, which is registered."""
-        from ul2_tasks.cli.registration import hand_over
+        """What it is called."""
+        from ul2_tasks.cli.described import name_in
 
-        return self.registration.apply() if self.described is None else hand_over(self.described, self.registration)
-
-    @cached_property
-    def described(self):
-        """The mixture as a description, for which SeqIO need not be imported; None of what is registered elsewhere."""
-        return self.registration.described
-
-    @cached_property
-    def description(self):
-        """What is described, or is registered."""
-        if self.described is not None:
-            return self.described
-        from ul2_tasks.tasks.names import description_of
-
-        return description_of(self.mixture)
+        return name_in(*self._described)
 
     @property
-    def tasks(self) -> Sequence:
-        """The tasks of the mixture; of one that is described the description alone, for which SeqIO need not be imported."""
-        return self.registered_tasks if self.described is None else [self.described]
-
-    @property
-    def registered_tasks(self) -> Sequence:
-        """The tasks of the mixture, which is registered."""
-        from ul2_tasks.tasks.providers import subtasks
-
-        return subtasks(self.mixture)
-
-    @property
-    def use_cached(self) -> bool:
-        """Whether the corpus is read from a cache."""
-        return "cache_dir" in self.given
+    def cache_dirs(self) -> list[str]:
+        """The folders that its caches may be in."""
+        return [self.given["cache_dir"]] if "cache_dir" in self.given else []
 
     def given_of(self, *names: str) -> list[str]:
         """Those of the parameters that were given."""
@@ -342,7 +327,7 @@ def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
         command(data=Data(context.command, name, sequence_length, module, source, arguments, given), **options)
 
     module = _mixture(
-        "--module", metavar="MODULE", multiple=True, help="Import this module, which registers or has NAME. Can be repeated."
+        "--module", metavar="MODULE", multiple=True, help="Import this module, which has or registers NAME. Can be repeated."
     )
     return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
 
@@ -390,58 +375,42 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
-    """What a run is fed, an `looking.run.Run`: as the options say, or as its folder does, beside which none may differ.
-
-    It is taken as it is described, without SeqIO, if it is.
-    """
+    """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, beside which none may differ."""
     from ul2_tasks.inspect.run import Run, read_record, run_of
 
     if not run_dir:
-        return Run(**_read_by(data.registration, cache_dir), pack=packed, **options)
+        return Run(mixture=data.description, cache_dirs=_checked(data.description, cache_dir), pack=packed, **options)
     record = read_record(run_dir)
     run = run_of(record, run_dir)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
     for name in data.given_of(*recorded):
         got = data.given[name]
-        of_name = [f"{got}_{end}" for end in ("mix", "chat", "prompt_completion")] if name == "name" else []
-        if recorded[name] not in (got, *of_name):
+        is_same = recorded[name] == got if name != "name" else ".py:" in got or run.name in _names_of(got)
+        if not is_same:
             option = "NAME" if name == "name" else data.option(name)
             raise click.UsageError(
                 f"{option} must be {recorded[name]!r}, as the run in {run_dir} recorded it, got {got!r}. Leave it out."
             )
-    registration = dataclasses.replace(data.registration, name=run.name)
-    run = dataclasses.replace(run, **_read_by(registration, cache_dir))
+    description = data.description if ".py:" in (data.name or "") else data.describe(run.name)[0]
+    run = dataclasses.replace(run, mixture=description, cache_dirs=_checked(description, cache_dir))
     run.check(record, run_dir)
     return run
 
 
-def _read_by(registration: Any, cache_dir: str | None) -> dict[str, Any]:
-    """What a `Run` reads: a description and where its cache is, or the name of what is registered."""
-    if (described := registration.described) is not None:
-        cache_dirs = (cache_dir,) if cache_dir else ()
-        if cache_dir:
-            _check_cached(cache_dir, [described.corpus(cache_dirs)])
-        return {"mixture": described, "cache_dirs": cache_dirs}
-    import seqio
-
-    name = registration.apply()
-    if cache_dir:
-        from ul2_tasks.tasks.providers import is_ours
-
-        seqio.add_global_cache_dirs([cache_dir])
-        tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
-        _check_cached(cache_dir, [task.corpus for task in tasks if is_ours(task)])  # others have no random access
-    return {"mixture": name}
+def _names_of(name: str) -> list[str]:
+    """The names that NAME may stand for."""
+    return [name, *(f"{name}_{end}" for end in ("mix", "chat", "prompt_completion"))]
 
 
-def _check_cached(cache_dir: str, corpora: Sequence[Any]) -> None:
-    """Raises a UsageError unless each of some corpora has a cache."""
-    for corpus in corpora:
+def _checked(description: Any, cache_dir: str | None) -> tuple[str, ...]:
+    """The folder of caches, if there is one. Raises a UsageError unless each corpus has a cache there."""
+    for corpus in (part.corpus([cache_dir]) for part in (description.leaves if cache_dir else ())):
         if not corpus.is_tokens and not corpus.cache_dir:
             raise click.UsageError(
                 f"--cache must be a folder that `ul2 cache` wrote, got {cache_dir!r}, which has no cache of {corpus.name}. Write"
                 " it, or leave --cache out: a small corpus is tokenized into memory."
             )
+    return (cache_dir,) if cache_dir else ()
 
 
 def with_lengths(default: str | None, shown: str = "", without_records: bool = False) -> Callable:

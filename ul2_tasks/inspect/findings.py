@@ -6,11 +6,12 @@ import dataclasses
 import importlib
 import importlib.util
 import itertools
+import pathlib
 import platform
+import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
-import seqio
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
@@ -20,13 +21,14 @@ from rich.text import Text
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.printing import kinds_lost
-from ul2_tasks.tasks.providers import UL2Task
+from ul2_tasks.inspect.tasks import ImageTextTask
+from ul2_tasks.mixtures.mixture import DescribedTask
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, check_round_trip, embedding_rows
 
 SAMPLE = "Plain English; naïve café; Ελληνικά, русский, 中文和日本語, שלום, مرحبا, हिन्दी; 1+1=2 \U0001f642"
 _PACKAGES = {
-    "seqio": "",
+    "seqio": "for SeqIO and t5x, pip install 'ul2_tasks[seqio]'",
     "tensorflow": "",
     "tensorflow-text": "",
     "sentencepiece": "",
@@ -77,8 +79,8 @@ def left_out(is_skipped: bool, remedy: str) -> tuple[str, str]:
 
 
 def first_words(error: Exception) -> str:
-    """An error without what TensorFlow adds to it."""
-    return getattr(error, "message", str(error)).split("\nTraceback")[0]
+    """An error without a traceback."""
+    return str(error).split("\nTraceback")[0]
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
@@ -123,15 +125,25 @@ def examine_installation() -> Iterator[Finding]:
     found = ", ".join(f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items() if version)
     yield Finding("ok", "installation", found)
     if missing := [name for name in _PACKAGES if not versions[name]]:
-        remedy = "; ".join(_PACKAGES[name] for name in missing)
+        remedy = "; ".join(filter(None, (_PACKAGES[name] for name in missing)))
         yield Finding("note", "installation", f"not installed: {', '.join(missing)}", remedy)
-    if seqio.__version__ != versions["seqio"]:
-        found = f"seqio {versions['seqio']} is installed, but {seqio.__version__} is what is imported, from {seqio.__file__}"
+    imported, where = _version_of_seqio()
+    if imported not in (None, versions["seqio"]):
+        found = f"seqio {versions['seqio']} is installed, but {imported} is what is imported, from {where}"
         remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
         yield Finding("problem", "installation", found, remedy)
     if clashes := list(_clashes()):
         remedy = "pip install what is asked for, best all extras in one command"
         yield Finding("problem", "installation", "; ".join(clashes), remedy)
+
+
+def _version_of_seqio() -> tuple[str | None, str]:
+    """What `import seqio` would bring, and from where, without importing it; None if it is not there."""
+    spec = importlib.util.find_spec("seqio")
+    if spec is None or spec.origin is None:
+        return None, ""
+    version = pathlib.Path(spec.origin).parent / "version.py"
+    return runpy.run_path(str(version))["__version__"], spec.origin
 
 
 def _clashes() -> Iterator[str]:
@@ -155,13 +167,13 @@ def _clashes() -> Iterator[str]:
                 yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
-def examine_vocabulary(tasks: Iterable[UL2Task], corpus: Corpus) -> Iterator[Finding]:
+def examine_vocabulary(tasks: Iterable[DescribedTask | ImageTextTask], corpus: Corpus) -> Iterator[Finding]:
     """Looks at the special ids, and at the way of a text to ids and back."""
     modes: dict[str, tuple[int, ...]] = {}
     special: SpecialTokens | None = None
     problems = 0
     for task in tasks:
-        vocabulary = task.corpus.vocabulary
+        vocabulary = task.vocabulary
         try:
             special = task.special_tokens()
         except ValueError as error:

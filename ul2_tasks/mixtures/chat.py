@@ -147,7 +147,7 @@ class Chat(Description):
         objective, name = objective_of(self, format_of(sequence_length)), self.registered_name(sequence_length)
         return [chat_member(name, self.corpus(cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
 
-    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int | None]) -> str:
         return f"{self.name}_{format_of(sequence_length)}"
 
 

@@ -80,7 +80,7 @@ class Description:
         """The same in the course of a run."""
         return MemberSchedule.of(self.members(sequence_length, cache_dirs))
 
-    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int | None]) -> str:
         """The name that examples of these lengths are registered under."""
         return f"{self.name}_mix"
 

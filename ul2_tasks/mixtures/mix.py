@@ -175,7 +175,7 @@ class Mix(Description):
         rates = self.rates_in(format_of(sequence_length))
         return [dataclasses.replace(found[task], rate=rates[task]) for task in sorted(found)]
 
-    def registered_name(self, sequence_length: Mapping[str, int]) -> str:
+    def registered_name(self, sequence_length: Mapping[str, int | None]) -> str:
         return f"{self.name}_{format_of(sequence_length) if all(map(_is_chat, self.leaves)) else 'mix'}"
 
     def _check_vocabularies(self, first: Description) -> None:

@@ -60,6 +60,12 @@ def description_of(name: str) -> Description:
     return found
 
 
+def known() -> list[str]:
+    """The names of what is registered by this package."""
+    providers = {name: seqio.get_mixture_or_task(name) for name in {*seqio.MixtureRegistry.names(), *seqio.TaskRegistry.names()}}
+    return sorted(name for name, provider in providers.items() if isinstance(provider, UL2Task | UL2Mixture))
+
+
 @as_description.register
 def registered_as(name: str) -> Description:
     """The same, or an `OfSeqIO`. Raises a ValueError where nothing has the name."""

@@ -61,14 +61,20 @@ def call(corpus):
     return corpus("look_call", [CALL], mode=300)
 
 
+def of(name, lengths=None):
+    """What is registered under a name, and lengths of its format."""
+    format = ("inputs", "targets") if name.endswith("completion") else ("tokens",)
+    return ul2_tasks.description_of(name), lengths or dict.fromkeys(format)
+
+
 def shown(name, **settings) -> str:
     console = Console(file=io.StringIO(), width=300, legacy_windows=False)
-    show_chat(name, console=console, **settings)
+    show_chat(*of(name), console, **settings)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
 def as_lines(name, **settings) -> list[dict]:
-    print_json_lines(itertools.starmap(as_plain, draw_chat(name, **settings)), file := io.StringIO())
+    print_json_lines(itertools.starmap(as_plain, draw_chat(*of(name), **settings)), file := io.StringIO())
     return [json.loads(line) for line in file.getvalue().splitlines()]
 
 
@@ -109,10 +115,10 @@ def test_texts_are_never_taken_for_markup(corpus):
     assert not {"\x1b", "\x07", "\u202e"} & set(output)
     [line] = as_lines(name)
     assert [message["text"] for message in line["messages"]] == [HOSTILE, HOSTILE]
-    assert measure_chat(name).passed
+    assert measure_chat(*of(name)).passed
     bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
     console = Console(file=io.StringIO(), width=300)
-    print_chat(measure_chat(bad), console)
+    print_chat(measure_chat(*of(bad)), console)
     assert "rejected  1: message N of N: role must be one of" in console.file.getvalue()
 
 
@@ -120,7 +126,7 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(
     longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
     conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
     settings = {"on_error": "skip", "truncation": "drop"}
-    statistics = measure_chat(corpus("look_left_out", conversations, **settings), {"tokens": 70})
+    statistics = measure_chat(*of(corpus("look_left_out", conversations, **settings), {"tokens": 70}))
     assert statistics.tasks[0].left_out == {"too long": 1, "without a token to train on": 1}
     assert statistics.tasks[0].examples == 1
     [found] = statistics.corpora
@@ -128,29 +134,33 @@ def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(
     assert sorted(found.rejected.values()) == [1, 1]
     assert "messages must not be empty, got an empty list" in found.rejected
     assert statistics.passed
-    raising = measure_chat(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70})
+    raising = measure_chat(*of(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70}))
     assert not raising.passed
     with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
-        measure_chat(corpus("look_rejected", [GOLDEN, conversations[3]]))
+        measure_chat(*of(corpus("look_rejected", [GOLDEN, conversations[3]])))
     with pytest.raises(ValueError, match="must have keys among"):
-        measure_chat("look_too_long_chat", {"token": 70})
+        measure_chat(*of("look_too_long_chat", {"token": 70}))
 
 
 def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
     name = corpus("look_cached", [GOLDEN, CALL, [{"role": "critic", "content": "x"}]], on_error="skip")
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
     build(corpus_named("look_cached_corpus"), str(tmp_path), console=Console(quiet=True))
-    text, cached = measure_chat(name), measure_chat(name, use_cached=True)
+    text, cached = measure_chat(*of(name)), measure_chat(*of(name), cache_dirs=[str(tmp_path)])
     assert cached.passed
     assert [(task.kinds, task.loss_groups, task.lengths) for task in cached.tasks] == [
         (task.kinds, task.loss_groups, task.lengths) for task in text.tasks
     ]
     assert cached.corpora[0].rejected == {"skipped when the cache was written": 1}
-    assert sorted(map(str, as_lines(name, use_cached=True, count=9))) == sorted(map(str, as_lines(name, count=9)))
+    assert sorted(map(str, as_lines(name, cache_dirs=[str(tmp_path)], count=9))) == sorted(map(str, as_lines(name, count=9)))
 
 
 def findings(name, kind, **settings) -> list[str]:
-    return [f"{each.about}: {each.what}; {each.remedy}" for each in examine_conversations(name, **settings) if each.kind == kind]
+    return [
+        f"{each.about}: {each.what}; {each.remedy}"
+        for each in examine_conversations(*of(name, settings.pop("sequence_length", None)), **settings)
+        if each.kind == kind
+    ]
 
 
 U, A, F = GOLDEN

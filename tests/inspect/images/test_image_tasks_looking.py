@@ -11,8 +11,7 @@ from ul2_tasks.denoisers.denoisers import T5GEMMA2
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.inspect.images.length_table import look_at_image_lengths
 from ul2_tasks.inspect.images.measure import look_at_corpus, make_examples, measure_image_tasks
-from ul2_tasks.mixtures.image_text import ImageText
-from ul2_tasks.tasks.providers import tasks_of_kind
+from ul2_tasks.inspect.tasks import image_tasks
 
 LONG = {"inputs": 128, "targets": 128}
 RECORDS = [
@@ -38,7 +37,7 @@ def test_the_law_of_examples(split):
     name = registered(
         f"looked_law_{split}", *RECORDS, denoisers=S if split else [T5GEMMA2[0], S], **({"split": split} if split else {})
     )
-    tasks = tasks_of_kind(name, ImageText)
+    tasks = image_tasks(ul2_tasks.description_of(name))
     for task in tasks:
         fit = task.limits(LONG)
         looked = look_at_corpus(task.corpus, "train")
@@ -84,16 +83,16 @@ def longer():
 
 def test_what_is_looked_at_is_what_training_reads(longer):
     """Each task makes an example of each record that all of them can take."""
-    statistics = measure_image_tasks(longer, LENGTHS)
+    statistics = measure_image_tasks(ul2_tasks.description_of(longer), LENGTHS)
     assert {task.examples for task in statistics.tasks} == {len(ul2_tasks.examples(longer, LENGTHS))}
 
 
 def test_lengths_say_how_full_sequences_are(longer):
-    found = look_at_image_lengths(longer, LENGTHS)
+    found = look_at_image_lengths(ul2_tasks.description_of(longer), LENGTHS)
     assert [way.name for way in found.ways] == ["now", "half", "double"]
     assert (found.problems, list(found.corpora)) == ([], [f"{longer.removesuffix('_mix')}_corpus"])
     for way in found.ways:
-        measured = measure_image_tasks(longer, way.sequence_length)
+        measured = measure_image_tasks(ul2_tasks.description_of(longer), way.sequence_length)
         for task, other in zip(way.tasks, measured.tasks, strict=True):
             assert (task.task, task.examples, task.left_out) == (other.task, other.examples, other.unusable)
             for key, length in other.lengths.items():

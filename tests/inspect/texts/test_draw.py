@@ -8,7 +8,7 @@ import seqio
 from support import KINDS, restore
 
 import ul2_tasks
-from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, register
+from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, description_of, register
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.inspect.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -24,7 +24,7 @@ def in_memory(*texts) -> MemoryDataSource:
 def test_each_task_gives_its_examples_and_their_own_numbers():
     mixture = register("samples_kinds", denoisers=KINDS, vocabulary="bytes")
     tasks = {task.name: task for task in seqio.get_mixture_or_task(mixture).tasks}
-    samples = list(draw(mixture, LENGTHS, 3))
+    samples = list(draw(description_of(mixture), LENGTHS, 3))
     assert [(sample.task, sample.number) for sample in samples] == [(name, number) for name in tasks for number in range(3)]
     assert len(tasks) == len(KINDS)
     for sample in samples:
@@ -69,7 +69,7 @@ def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
     mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", denoisers, **settings)
     tasks = {task.name: task for task in denoising_tasks(mixture)}
     borders = 0
-    for sample in draw(mixture, LENGTHS, 4):
+    for sample in draw(description_of(mixture), LENGTHS, 4):
         task = tasks[sample.task]
         chunk = invert(sample.ids, task.denoiser, task.special_tokens()).chunk
         begins = sum(id - 3 in range(ord("A"), ord("Z") + 1) for id in chunk[1:].tolist())  # of a document its only capital

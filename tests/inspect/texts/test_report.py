@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ul2_tasks import register
+from ul2_tasks import Mixture
 from ul2_tasks.inspect.texts.draw import draw
 from ul2_tasks.inspect.texts.measure import measure
 from ul2_tasks.inspect.texts.report import write_report
@@ -42,12 +42,12 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure(register("reported"), LENGTHS, 200)
+    return measure(Mixture("reported"), LENGTHS, 200)
 
 
 @pytest.fixture(scope="module")
 def samples():
-    sample, *others = draw("reported_mix", LENGTHS, 2)
+    sample, *others = draw(Mixture("reported"), LENGTHS, 2)
     hostile = [dataclasses.replace(part, text=HOSTILE) if part.kind == "text" else part for part in sample.inputs]
     return [dataclasses.replace(sample, inputs=hostile), *others]
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from ul2_tasks import register
+from ul2_tasks import description_of, register
 from ul2_tasks.inspect.printing import visible
 from ul2_tasks.inspect.texts.show import show
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -20,7 +20,7 @@ TEXT = (
 
 def shown(mixture: str, width: int = 1000, **settings) -> str:
     console = Console(file=io.StringIO(), width=width, legacy_windows=False)
-    show(mixture, LENGTHS, console=console, **settings)
+    show(description_of(mixture), LENGTHS, console=console, **settings)
     return console.file.getvalue()
 
 
@@ -35,7 +35,7 @@ def test_only_a_terminal_gets_colours_and_nothing_in_a_text_is_a_command(odd):
     plain = shown(odd, **settings)
     assert not set(plain) & {*map(chr, range(32)), "\x7f", "\u2028", "\u202e"} - {"\n"}
     console = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="256", legacy_windows=False)
-    show(odd, LENGTHS, console=console, **settings)
+    show(description_of(odd), LENGTHS, console=console, **settings)
     coloured = console.file.getvalue()
     without = re.sub(r"\x1b\[[\d;]*m", "", coloured)
     assert without == shown(odd, 150, **settings)

@@ -11,15 +11,15 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-import seqio
 from rich.console import Console
 from support import byte_vocabulary, long_documents
 
-from ul2_tasks import UL2, SpanDenoiser, mix, register
+from ul2_tasks import UL2, Chat, Mixture, SpanDenoiser, description_of, mix, register
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import TASK
+from ul2_tasks.inspect.tasks import rates_of, text_tasks
 from ul2_tasks.inspect.texts.checks import binomial_interval
-from ul2_tasks.inspect.texts.draw import draw
+from ul2_tasks.inspect.texts.draw import draw, first_examples, in_order
 from ul2_tasks.inspect.texts.first_documents import first_documents
 from ul2_tasks.inspect.texts.measure import measure, measure_examples
 from ul2_tasks.inspect.texts.measurements import Statistics
@@ -60,17 +60,15 @@ MIXTURES = {
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Statistics]:
-    return {name: measure(register_it(), LENGTHS, 400) for name, register_it in MIXTURES.items()}
+    return {name: measure(description_of(register_it()), LENGTHS, 400) for name, register_it in MIXTURES.items()}
 
 
 @pytest.fixture(scope="module")
 def drawn():
     """A mixture, and examples of it."""
-    mixture = seqio.get_mixture_or_task(
-        register("stats_pair", MemoryDataSource(long_documents, validation=0), BYTES, PAIR, modes=BYTE_MODES)
-    )
-    dataset = mixture.get_dataset(LENGTHS, seed=1, num_epochs=None, passthrough_features=[TASK])
-    return mixture, list(dataset.take(1000).as_numpy_iterator())
+    mixture = Mixture("stats_pair", MemoryDataSource(long_documents, validation=0), BYTES, PAIR, modes=BYTE_MODES)
+    found = first_examples(mixture.schedule_of(LENGTHS), LENGTHS, 1 << 20, seed=1, split="train")
+    return mixture, list(in_order(found, 1000))
 
 
 @functools.cache
@@ -79,9 +77,9 @@ def documents_of(corpus):
 
 
 def measure_these(mixture, examples) -> Statistics:
-    return measure_examples(
-        mixture, LENGTHS, examples, {c.name: documents_of(c) for c in {task.source.corpus for task in mixture.tasks}}
-    )
+    tasks = text_tasks(mixture)
+    documents = {"stats_pair_corpus": documents_of(tasks[0].corpus)}
+    return measure_examples(mixture, LENGTHS, examples, documents, rates=rates_of(mixture, LENGTHS), tasks=tasks, has_tails=False)
 
 
 def broken(statistics) -> set[int]:
@@ -97,7 +95,7 @@ def assemble(task, chunk, noise, kept) -> dict:
         inputs += [*before, sentinel]
         targets += [sentinel, *span]
     inputs, targets = [*inputs, *runs[-1], special.eos], [*targets, special.eos]
-    return {"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32), TASK: task.name.encode()}
+    return {"inputs": np.array(inputs, np.int32), "targets": np.array(targets, np.int32), TASK: task.name}
 
 
 def runs_of(task, example):
@@ -120,7 +118,7 @@ def test_all_laws_hold(measured, name):
 
 def doctored(task, examples, change):
     """The same examples, the first of the task changed."""
-    position = next(position for position, example in enumerate(examples) if example[TASK].decode() == task.name)
+    position = next(position for position, example in enumerate(examples) if example[TASK] == task.name)
     return [*examples[:position], change(examples[position]), *examples[position + 1 :]]
 
 
@@ -165,7 +163,7 @@ ONE_EXAMPLE = {
 def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
     mixture, examples = drawn[0], drawn[1][:200]
     change, expected = ONE_EXAMPLE[what]
-    task = next(task for task in mixture.tasks if task.denoiser.name == "short")
+    task = next(task for task in text_tasks(mixture) if task.denoiser.name == "short")
     statistics = measure_these(mixture, doctored(task, examples, lambda example: change(task, example)))
     assert broken(statistics) == expected
     assert statistics.truncated == (TRUNCATED in expected)
@@ -177,21 +175,21 @@ def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
 
 def test_wrong_rates_break_their_check(drawn):
     mixture, examples = drawn
-    fewer = [e for number, e in enumerate(examples) if e[TASK] == b"stats_pair_long" or number % 2]  # half of the frequent ones
+    fewer = [e for number, e in enumerate(examples) if e[TASK] == "stats_pair_long" or number % 2]  # half of the frequent ones
     counts = collections.Counter(example[TASK] for example in fewer)
-    assert counts[b"stats_pair_short"] > counts[b"stats_pair_long"] > 100
+    assert counts["stats_pair_short"] > counts["stats_pair_long"] > 100
     assert broken(measure_these(mixture, fewer)) == {RATES}
     assert broken(measure_these(mixture, examples[:300])) == set()
 
 
 def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
     mixture, examples = drawn
-    task = next(task for task in mixture.tasks if task.denoiser.name == "long")
-    full = task.full_chunk(LENGTHS)
+    task = next(task for task in text_tasks(mixture) if task.denoiser.name == "long")
+    full = task.solve(LENGTHS).full
     equal = np.diff(np.linspace(0, full.noise, full.spans + 1).astype(int))
 
     def even_out(example):
-        if example[TASK].decode() != task.name:
+        if example[TASK] != task.name:
             return example
         chunk, _, kept = runs_of(task, example)
         return assemble(task, chunk, equal, kept)
@@ -205,13 +203,13 @@ def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
 def test_the_same_text_at_a_time_breaks_its_check(drawn):
     """As five stock tasks have it: the n-th examples are made of the same tokens."""
     mixture, examples = drawn
-    short, long = (next(task for task in mixture.tasks if task.denoiser.name == name) for name in ("short", "long"))
-    full = long.full_chunk(LENGTHS)
-    streams = [runs_of(short, example)[0] for example in examples if example[TASK].decode() == short.name]
+    short, long = (next(task for task in text_tasks(mixture) if task.denoiser.name == name) for name in ("short", "long"))
+    full = long.solve(LENGTHS).full
+    streams = [runs_of(short, example)[0] for example in examples if example[TASK] == short.name]
     texts = iter(np.resize(np.concatenate(pair), full.length) for pair in itertools.pairwise(streams))
 
     def reread(example):
-        if example[TASK].decode() != long.name:
+        if example[TASK] != long.name:
             return example
         _, noise, kept = runs_of(long, example)
         return assemble(long, next(texts), noise, kept)
@@ -235,7 +233,7 @@ def test_a_corpus_of_a_few_tokens_is_measured(name):
     texts, merge_examples = FEW_TOKENS[name]
     lengths = {"inputs": 512, "targets": 512}
     source = MemoryDataSource(lambda: texts, validation=0)
-    mixture = register(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
+    mixture = Mixture(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
     statistics = measure(mixture, lengths, 100)
     assert broken(statistics) == set()
     (corpus,) = statistics.corpora
@@ -253,10 +251,10 @@ def test_the_binomial_interval_leaves_out_what_it_may_and_no_more(trials, probab
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(ValueError, match="examples must be at least 1, got 0"):
-        measure("ul2_mix", LENGTHS, 0)
-    with pytest.raises(ValueError, match="no_such_mix"):
-        measure("no_such_mix", LENGTHS, 10)
-    empty = register("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
+        measure(Mixture(), LENGTHS, 0)
+    with pytest.raises(ValueError, match=r"mixture must have a denoising task.*got 'chat'"):
+        measure(Chat("chat"), LENGTHS, 10)
+    empty = Mixture("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
     with pytest.raises(ValueError, match="'stats_empty_corpus' has 1 documents in split 'train', and no token"):
         measure(empty, LENGTHS, 10)
 

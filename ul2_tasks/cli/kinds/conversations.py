@@ -8,12 +8,11 @@ from typing import ClassVar
 import click
 
 from ul2_tasks.cli.kinds.seam import INSTEAD_OF_REPORT, LEAVE_OUT, Kind, write_examples_of
-from ul2_tasks.cli.options import open_run
 
 
 class Conversations(Kind):
     name = "conversations"
-    parts: ClassVar = {"ul2_tasks.mixtures.chat": "Chat"}
+    parts = frozenset({"Chat"})
     cannot: ClassVar = {
         "show --schedule": LEAVE_OUT,
         **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
@@ -21,7 +20,15 @@ class Conversations(Kind):
     }
 
     def lengths_of(self, data):
-        return data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
+        """The lengths that were given, for the format that is asked for; any number of tokens where none were."""
+        given = data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
+        found = given or dict.fromkeys(("inputs", "targets") if data.format == "prompt_completion" else ("tokens",))
+        keys = {"chat": ("tokens",), "prompt_completion": ("inputs", "targets")}.get(data.format or "", tuple(found))
+        if tuple(found) != keys:
+            expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"
+            got = ",".join(map(str, found.values()))
+            raise click.UsageError(f"--lengths must be {expected}, for {data.mixture}, got {got}.")
+        return found
 
     def show(self, data, as_json, *, count, split, seed, step, host, texts, denoisers, **of_run):
         if step is not None:
@@ -36,28 +43,14 @@ class Conversations(Kind):
 
         asked = {"count": count, "split": split, "seed": seed}
         if as_json:
-            print_json_lines(itertools.starmap(as_plain, draw_chat(data.mixture, self.lengths_of(data), **asked)))
+            print_json_lines(itertools.starmap(as_plain, draw_chat(data.description, self.lengths_of(data), **asked)))
         else:
-            show_chat(data.mixture, self.lengths_of(data), **asked)
-
-    def run_of(self, data, **of_run):
-        return open_run(data, sequence_length=self._lengths_of_run(data), **of_run)
-
-    def _lengths_of_run(self, data):
-        """The lengths that were given, for the format of the tasks; any number of tokens where none were."""
-        first = next(filter(self.owns, data.registered_tasks))
-        keys = ("tokens",) if first.format == "chat" else ("inputs", "targets")
-        given = self.lengths_of(data) or dict.fromkeys(keys)
-        if tuple(given) != keys:
-            expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"
-            got = ",".join(map(str, given.values()))
-            raise click.UsageError(f"--lengths must be {expected}, for {data.mixture}, got {got}.")
-        return given
+            show_chat(data.description, self.lengths_of(data), **asked)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.inspect.conversations.measure import measure_chat
 
-        return measure_chat(data.mixture, self.lengths_of(data), split=split, use_cached=data.use_cached, examples=examples)
+        return measure_chat(data.description, self.lengths_of(data), split=split, cache_dirs=data.cache_dirs, examples=examples)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.inspect.conversations.table import print_chat
@@ -67,7 +60,7 @@ class Conversations(Kind):
     def look_at_lengths(self, data):
         from ul2_tasks.inspect.conversations.length_table import look_at_chats
 
-        return look_at_chats(data.mixture, self.lengths_of(data))
+        return look_at_chats(data.description, self.lengths_of(data))
 
     def print_lengths(self, lengths, console):
         from ul2_tasks.inspect.conversations.length_table import print_chat_lengths
@@ -78,14 +71,13 @@ class Conversations(Kind):
         from ul2_tasks.inspect.conversations.doctor import examine_conversations
         from ul2_tasks.inspect.findings import examine_installation
 
-        return [*examine_installation(), *examine_conversations(data.mixture, self.lengths_of(data), split)]
+        return [*examine_installation(), *examine_conversations(data.description, self.lengths_of(data), split)]
 
-    def left_out(self, tasks):
-        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
+    def left_out(self, parts):
         return [
-            f"conversations: {name}_prompt_completion. Run `ul2 export {name}_chat`, which writes loss masks, too."
-            for name in names
+            f"conversations: {part.name}_prompt_completion. Run `ul2 export {part.name}_chat`, which writes loss masks, too."
+            for part in parts
         ]
 
     def export(self, data, output, **options):
-        write_examples_of(data, self._lengths_of_run(data), output, **options)
+        write_examples_of(data, self.lengths_of(data), output, **options)

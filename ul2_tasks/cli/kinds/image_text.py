@@ -18,7 +18,7 @@ from ul2_tasks.cli.kinds.seam import (
 
 class ImageText(Kind):
     name = "interleaved image-text data"
-    parts: ClassVar = {"ul2_tasks.mixtures.image_text": "ImageText"}
+    parts = frozenset({"ImageText"})
     cannot: ClassVar = {
         **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
         "stats --cache": LEAVE_OUT,
@@ -30,9 +30,8 @@ class ImageText(Kind):
 
     def lengths_of(self, data):
         of_denoisers(data.lengths)
-        return (
-            data.given.get("sequence_length") or next(filter(self.owns, data.tasks)).corpus.read_as[1]
-        )  # that of text is too short for images
+        own = next(filter(self.owns, data.description.leaves)).corpus().read_as[1]  # those of text are too short for images
+        return data.given.get("sequence_length") or own
 
     def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
         if step is not None:
@@ -46,15 +45,15 @@ class ImageText(Kind):
 
         asked = {"count": count, "seed": seed, "split": split, "denoisers": denoisers or None}
         if as_json:
-            print_json_lines(map(as_plain, draw_image_tasks(data.mixture, self.lengths_of(data), **asked)))
+            print_json_lines(map(as_plain, draw_image_tasks(data.description, self.lengths_of(data), **asked)))
         else:
-            show_image_tasks(data.mixture, self.lengths_of(data), **asked)
+            show_image_tasks(data.description, self.lengths_of(data), **asked)
 
     def measure(self, data, *, examples, split, seed):
         from ul2_tasks.inspect.images.measure import RECORDS, measure_image_tasks
 
         records = data.given.get("examples", RECORDS)
-        return measure_image_tasks(data.mixture, self.lengths_of(data), split=split, seed=seed, records=records)
+        return measure_image_tasks(data.description, self.lengths_of(data), split=split, seed=seed, records=records)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.inspect.images.table import print_image_tasks
@@ -64,7 +63,7 @@ class ImageText(Kind):
     def look_at_lengths(self, data):
         from ul2_tasks.inspect.images.length_table import look_at_image_lengths
 
-        return look_at_image_lengths(data.mixture, self.lengths_of(data))
+        return look_at_image_lengths(data.description, self.lengths_of(data))
 
     def print_lengths(self, lengths, console):
         from ul2_tasks.inspect.images.length_table import print_image_lengths
@@ -74,7 +73,7 @@ class ImageText(Kind):
     def examine(self, data, split):
         from ul2_tasks.inspect.images.doctor import examine_image_tasks
 
-        return examine_image_tasks(data.mixture, self.lengths_of(data), split)
+        return examine_image_tasks(data.description, self.lengths_of(data), split)
 
     def export(self, data, output, *, written_as, **options):
         if written_as != "megatron":
@@ -85,6 +84,5 @@ class ImageText(Kind):
             " tokens, and no images."
         )
 
-    def left_out(self, tasks):
-        names = dict.fromkeys(task.corpus.name.removesuffix("_corpus") for task in tasks)
-        return [f"images, which such files cannot hold: {name}." for name in names]
+    def left_out(self, parts):
+        return [f"images, which such files cannot hold: {part.name}." for part in parts]

@@ -33,25 +33,22 @@ class Kind(Protocol):
         name: "conversations", for example.
         cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
             as "show --text".
-        parts: the names of the classes of its descriptions, by their modules.
+        parts: the names of the classes of its descriptions.
         tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
 
     name: ClassVar[str]
     cannot: ClassVar[Mapping[str, str]]
-    parts: ClassVar[Mapping[str, str]] = {}
+    parts: ClassVar[frozenset[str]] = frozenset()
     tells_others: ClassVar[frozenset[str]] = frozenset()
 
     def is_named(self, data: Data) -> bool:
         """Whether options alone name it, and no mixture is registered."""
         return False
 
-    def owns(self, task: Any) -> bool:
-        """Whether a description or a task of SeqIO is of this kind. Imports neither for that."""
-        from ul2_tasks.imported import is_instance
-
-        description = getattr(task, "description", task)
-        return any(is_instance(description, module, name) for module, name in self.parts.items())
+    def owns(self, part: Any) -> bool:
+        """Whether a description is of this kind."""
+        return type(part).__name__ in self.parts
 
     def name_of(self, data: Data) -> str:
         """What sentences call the data."""
@@ -70,12 +67,6 @@ class Kind(Protocol):
     def lengths_of(self, data: Data) -> Mapping[str, int] | None:
         """The lengths that were given, or those of this kind. Raises a UsageError where they are of another kind."""
         raise _undone(self)
-
-    def corpora(self, data: Data) -> list[Any]:
-        """`ul2 cache`: the corpora of its tasks."""
-        if data.described is not None:
-            return [data.described.corpus()]
-        return [task.corpus for task in data.tasks if self.owns(task)]
 
     def show(self, data: Data, as_json: bool, *, count: int, **options) -> None:
         """`ul2 show`: prints examples."""
@@ -146,8 +137,8 @@ class Kind(Protocol):
         """`ul2 export`: writes files."""
         raise _undone(self)
 
-    def left_out(self, tasks: Sequence[Any]) -> list[str]:
-        """`ul2 export --format megatron` of texts: says how tasks of this kind, beside them, are exported, where they are."""
+    def left_out(self, parts: Sequence[Any]) -> list[str]:
+        """`ul2 export --format megatron` of texts: says how what is of this kind, beside them, is exported, if it is."""
         return []
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import click
 
@@ -18,7 +17,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 
 class Texts(Kind):
     name = "text"
-    parts: ClassVar = {"ul2_tasks.mixtures.mixture": "Mixture"}
+    parts = frozenset({"Mixture"})
     cannot: ClassVar = {}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
@@ -33,19 +32,13 @@ class Texts(Kind):
     def lengths_of(self, data):
         return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
 
-    def corpora(self, data):
-        if found := super().corpora(data):
-            return found
-        from ul2_tasks.tasks.providers import denoising_tasks
-
-        return denoising_tasks(data.mixture)  # which says that there is none
-
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
         if step is None:
+            from ul2_tasks.cli.described import with_texts
             from ul2_tasks.inspect.texts.show import show
 
-            mixture = _with_texts(data, texts) if texts else _drawn(data)
+            mixture = with_texts(data.description, texts) if texts else data.description
             show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
             return
         if texts:
@@ -64,7 +57,7 @@ class Texts(Kind):
     def measure(self, data, **options):
         from ul2_tasks.inspect.texts.measure import measure
 
-        return measure(data.mixture, self.lengths_of(data), use_cached=data.use_cached, **options)
+        return measure(data.description, self.lengths_of(data), cache_dirs=data.cache_dirs, **options)
 
     def print_statistics(self, statistics, console):
         from ul2_tasks.inspect.texts.table import print_statistics
@@ -76,14 +69,13 @@ class Texts(Kind):
         from ul2_tasks.inspect.texts.report import write_report
 
         statistics = self.measure(data, examples=examples, **options)
-        drawn = data.mixture if data.use_cached else _drawn(data)
-        samples = draw(drawn, self.lengths_of(data), count, **options)
+        samples = draw(data.description, self.lengths_of(data), count, cache_dirs=data.cache_dirs, **options)
         return statistics, write_report(statistics, samples, output)
 
     def look_at_lengths(self, data):
         from ul2_tasks.inspect.texts.length_table import look_at
 
-        return look_at(data.described or data.mixture, self.lengths_of(data))
+        return look_at(data.description, self.lengths_of(data))
 
     def print_lengths(self, lengths, console):
         from ul2_tasks.inspect.texts.length_table import print_lengths
@@ -93,7 +85,7 @@ class Texts(Kind):
     def examine(self, data, split):
         from ul2_tasks.inspect.texts.doctor import examine
 
-        return examine(data.mixture, self.lengths_of(data), split)
+        return examine(data.description, self.lengths_of(data), split)
 
     def export(self, data, output, *, written_as, **options):
         lengths = self.lengths_of(data)
@@ -120,15 +112,4 @@ def print_overview() -> None:
 
 
 def _is_beside_images(data: Data) -> bool:
-    return any("images" in getattr(task, "output_features", ()) for task in data.tasks)
-
-
-def _drawn(data: Data) -> Any:
-    """The mixture whose examples are drawn: as it is described, without TensorFlow, if they have numbers; else its name."""
-    return data.mixture if data.described is None else data.described
-
-
-def _with_texts(data: Data, texts: Sequence[str]) -> str:
-    from ul2_tasks.cli.registration import with_texts
-
-    return with_texts(data.mixture, texts)
+    return any(type(part).__name__ == "ImageText" for part in data.description.leaves)

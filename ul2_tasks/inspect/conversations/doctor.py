@@ -7,23 +7,26 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.chat.segments import kind_name, kind_of
 from ul2_tasks.chat.supervision import TOOL_CALL
 from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
+from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, read_examples, that_drops
 from ul2_tasks.inspect.conversations.records import Rendered, cause, in_memory, records, render
 from ul2_tasks.inspect.findings import About, Finding, examine_ids, first_words, left_out
 from ul2_tasks.inspect.printing import kinds_lost
 from ul2_tasks.inspect.statistics import Tally
-from ul2_tasks.tasks.providers import UL2Task
+from ul2_tasks.inspect.tasks import ChatTask, chat_tasks
 from ul2_tasks.tokenizers.o200k import FILE, SHA256, O200kVocabulary
 from ul2_tasks.tokenizers.special_ids import check_round_trip
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 LOOKED_AT = 1000  # records
 _LOOKED_AT_FOR_A_SPLIT = 100_000  # records, before a split is called empty
@@ -44,10 +47,10 @@ class _Seen(NamedTuple):
 
 
 def examine_conversations(
-    name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train"
+    chats: Description | Mix, sequence_length: Mapping[str, int | None], split: str = "train"
 ) -> Iterator[Finding]:
     """Checks the tokenizer, 1,000 conversations of each corpus, and the lengths."""
-    tasks = chat_tasks_of(name)
+    tasks = chat_tasks(chats, sequence_length)
     lengths = {task.name: budgets(task, sequence_length) for task in tasks}
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
         about = functools.partial(Finding, concerns=(corpus.name,))
@@ -57,7 +60,7 @@ def examine_conversations(
             continue
         try:
             seen = _read(corpus, split)
-        except (ValueError, OSError, tf.errors.OpError) as error:
+        except (ValueError, OSError) as error:
             yield about("problem", "corpus", first_words(error), "fix it, or name other files")
             continue
         yield from _examine_rejected(corpus, seen, about)
@@ -144,7 +147,7 @@ def _examine_validation(corpus: Corpus, split: str, about: About) -> Iterator[Fi
             yield about("note", "corpus", f"split {other!r} has no record among the first {_LOOKED_AT_FOR_A_SPLIT:,}", remedy)
 
 
-def _examine_task(task: UL2Task, conversations: Sequence[Rendered], lengths: Mapping[str, int | None]) -> Iterator[Finding]:
+def _examine_task(task: ChatTask, conversations: Sequence[Rendered], lengths: Mapping[str, int | None]) -> Iterator[Finding]:
     """Checks which tokens are trained on, and the lengths."""
     about = functools.partial(Finding, concerns=(task.name,))
     groups: Mapping[str, int] = task.supervision.loss_groups  # type: ignore[assignment]  # a mapping by now
@@ -181,7 +184,7 @@ def _examine_task(task: UL2Task, conversations: Sequence[Rendered], lengths: Map
 
 
 def _examine_budgets(
-    task: UL2Task, lengths: Mapping[str, int | None], counts: Mapping[str, int], ninety_nine: Mapping[str, int], about: About
+    task: ChatTask, lengths: Mapping[str, int | None], counts: Mapping[str, int], ninety_nine: Mapping[str, int], about: About
 ) -> Iterator[Finding]:
     longer = ",".join(map(str, ninety_nine.values()))
     if too_long := counts.get("too long"):

@@ -12,28 +12,17 @@ from ul2_tasks.chat.objective import CHAT
 from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.chat.segments import Conversations
 from ul2_tasks.inspect.chat_samples import ChatExample, example_of
-from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.inspect.tasks import ChatTask
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
 
 AT_A_TIME = 64  # conversations
 _LENGTHS = {"tokens", "inputs", "targets"}
 
 
-def chat_tasks_of(name: str) -> list[UL2Task]:
-    """The chat tasks of a task or mixture. Raises a ValueError where it has none."""
-    tasks = tasks_of_kind(name, Chat)
-    if not tasks:
-        raise ValueError(
-            f"name must be NAME_chat or NAME_prompt_completion of ul2_tasks.register_chat, or a mixture of these, got {name!r}."
-        )
-    return tasks
-
-
-def budgets(task: UL2Task, sequence_length: Mapping[str, int | None] | None) -> dict[str, int | None]:
+def budgets(task: ChatTask, sequence_length: Mapping[str, int | None]) -> dict[str, int | None]:
     """The lengths of a task, of those of a mixture. Raises a ValueError where one is not a length, or is of another feature."""
-    given = dict(sequence_length or {})
+    given = dict(sequence_length)
     if unknown := sorted(given.keys() - _LENGTHS):
         raise ValueError(f"sequence_length must have keys among {sorted(_LENGTHS)}, got {unknown}.")
     for key, length in given.items():
@@ -42,15 +31,15 @@ def budgets(task: UL2Task, sequence_length: Mapping[str, int | None] | None) -> 
     return {key: given.get(key) for key in (("tokens",) if task.format == CHAT else ("inputs", "targets"))}
 
 
-def that_drops(task: UL2Task) -> UL2Task:
+def that_drops(task: ChatTask) -> ChatTask:
     """The same task, which drops and counts examples that are too long where they would raise an error."""
     if task.supervision.truncation != "raise":
         return task
-    return UL2Task(task.name, dataclasses.replace(task.description, truncation="drop"), task.corpus)
+    return dataclasses.replace(task, configuration=dataclasses.replace(task.configuration, truncation="drop"))
 
 
 def read_examples(
-    task: UL2Task, reader: Columns, numbers: np.ndarray, lengths: Mapping[str, int | None]
+    task: ChatTask, reader: Columns, numbers: np.ndarray, lengths: Mapping[str, int | None]
 ) -> tuple[list[ChatExample], collections.Counter[str]]:
     """The examples of some conversations, and how many were left out, by cause; see `Objective.examples`."""
     found = task.objective.examples(reader, numbers, lengths)

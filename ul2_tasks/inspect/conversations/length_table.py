@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -12,12 +13,16 @@ from rich.text import Text
 
 from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.example_features import token_features
-from ul2_tasks.inspect.conversations.drawing import budgets, chat_tasks_of, that_drops
+from ul2_tasks.inspect.conversations.drawing import budgets, that_drops
 from ul2_tasks.inspect.conversations.records import first_conversations
+from ul2_tasks.inspect.tasks import ChatTask, chat_tasks
 from ul2_tasks.random_access.corpora import order_corpus
 from ul2_tasks.random_access.records import RecordMember, Records
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.tasks.providers import UL2Task
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 CONVERSATIONS = 4000  # the first ones of a source, which are measured
 
@@ -66,10 +71,10 @@ class ChatLengths:
     problems: Sequence[str]
 
 
-def look_at_chats(name: str, sequence_length: Mapping[str, int | None] | None = None, split: str = "train") -> ChatLengths:
+def look_at_chats(chats: Description | Mix, sequence_length: Mapping[str, int | None], split: str = "train") -> ChatLengths:
     """Measures what lengths make of the first 4,000 conversations of each chat task."""
     tasks, problems = [], []
-    for task in chat_tasks_of(name):
+    for task in chat_tasks(chats, sequence_length):
         read, lengths = first_conversations(task.corpus, split, CONVERSATIONS), budgets(task, sequence_length)
         tried = {"now": lengths}
         if all(lengths.values()):
@@ -82,14 +87,14 @@ def look_at_chats(name: str, sequence_length: Mapping[str, int | None] | None = 
                 f"{task.name}: {too_long:,} of {too_long + ways[0].examples:,} examples are longer than the lengths, which raises"
                 " an error. Raise --lengths, or pass truncation='drop' or 'drop_oldest_turns'."
             )
-    return ChatLengths(name, dict(sequence_length or {}), tasks, problems)
+    return ChatLengths(chats.registered_name(sequence_length), dict(sequence_length), tasks, problems)
 
 
 def _times(lengths: Mapping[str, int | None], factor: float) -> dict[str, int | None]:
     return {key: max(1, int((length or 1) * factor)) for key, length in lengths.items()}
 
 
-def _way(name: str, task: UL2Task, reader: Columns, lengths: Mapping[str, int | None]) -> ChatWay:
+def _way(name: str, task: ChatTask, reader: Columns, lengths: Mapping[str, int | None]) -> ChatWay:
     index = index_conversations(reader, that_drops(task).objective, lengths)
     left_out = {**index.left_out, **({"shortened": index.shortened} if index.shortened else {})}
     keys, rows = token_features(task.objective.features), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.inspect.chat_samples import ChatExample
-from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, chat_tasks_of, read_examples, that_drops
+from ul2_tasks.inspect.conversations.drawing import AT_A_TIME, budgets, read_examples, that_drops
 from ul2_tasks.inspect.conversations.records import FirstConversations, first_conversations
 from ul2_tasks.inspect.printing import tracked
 from ul2_tasks.inspect.statistics import Check, Checked, Summary, Tally
+from ul2_tasks.inspect.tasks import ChatTask, Folders, chat_tasks
 from ul2_tasks.store.columns import Columns
-from ul2_tasks.tasks.providers import UL2Task
 from ul2_tasks.version import __version__
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
 
@@ -98,32 +102,32 @@ class ChatStatistics(Checked):
 
 
 def measure_chat(
-    name: str,
-    sequence_length: Mapping[str, int | None] | None = None,
+    chats: Description | Mix,
+    sequence_length: Mapping[str, int | None],
     *,
     split: str = "train",
-    use_cached: bool = False,
+    cache_dirs: Folders = (),
     examples: int = 4000,
 ) -> ChatStatistics:
-    """Measures the chat tasks of a task or mixture.
+    """Measures the conversations of a description.
 
-    With `use_cached`, conversations come from all of the corpus's cache. Otherwise the first records are rendered, and the text of
+    With `cache_dirs`, conversations come from all of the corpus's cache. Otherwise the first records are rendered, and the text of
     final messages is compared. Measures `examples` of each task, or a few more, if there are that many.
     """
-    tasks = chat_tasks_of(name)
+    tasks = chat_tasks(chats, sequence_length, cache_dirs)
     corpora = {task.corpus.name: task.corpus for task in tasks}
-    read = {corpus.name: _read(corpus, split, use_cached, examples) for corpus in corpora.values()}
+    read = {corpus.name: _read(corpus, split, bool(cache_dirs), examples) for corpus in corpora.values()}
     broken = Tally()
     found = [_Measured(task, sequence_length, read[task.corpus.name], broken) for task in tasks]
     for measured in found:
         measured.measure(examples)
     total = sum(measured.statistics.examples for measured in found) + broken.counts["long"]
     return ChatStatistics(
-        name,
+        chats.registered_name(sequence_length),
         __version__,
         split,
-        use_cached,
-        dict(sequence_length or {}),
+        bool(cache_dirs),
+        dict(sequence_length),
         [_corpus(corpus, split, read[corpus.name]) for corpus in corpora.values()],
         [measured.statistics for measured in found],
         [Check.counted("no example is longer than the lengths, where that raises an error", "long", broken, total)],
@@ -148,11 +152,7 @@ class _Measured:
     """The counts of a task."""
 
     def __init__(
-        self,
-        task: UL2Task,
-        sequence_length: Mapping[str, int | None] | None,
-        read: FirstConversations | Columns,
-        broken: Tally,
+        self, task: ChatTask, sequence_length: Mapping[str, int | None], read: FirstConversations | Columns, broken: Tally
     ):
         self._task, self._dropping, self._lengths = task, that_drops(task), budgets(task, sequence_length)
         self._reader: Columns = read.reader if isinstance(read, FirstConversations) else read

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-
-import tensorflow as tf
+from typing import TYPE_CHECKING
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.findings import (
@@ -25,26 +24,29 @@ from ul2_tasks.inspect.images.measure import (
 )
 from ul2_tasks.inspect.images.table import shown_records, shown_unusable
 from ul2_tasks.inspect.printing import shown_problems
-from ul2_tasks.mixtures.image_text import ImageText
-from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
+from ul2_tasks.inspect.tasks import ImageTextTask, image_tasks
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 
-def examine_image_tasks(name: str, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
+def examine_image_tasks(images: Description | Mix, sequence_length: Mapping[str, int], split: str = "train") -> list[Finding]:
     """Looks at the installation, the vocabulary, the first records with all of their images, and the lengths."""
-    tasks = tasks_of_kind(name, ImageText)
+    tasks = image_tasks(images)
     findings = [*examine_installation(), *examine_image_packages()]
     for corpus in {task.corpus.name: task.corpus for task in tasks}.values():
-        findings += examine_vocabulary([task for task in tasks if task.corpus is corpus], corpus)
+        findings += examine_vocabulary([task for task in tasks if task.corpus.name == corpus.name], corpus)
     if any(finding.kind == "problem" and finding.about == "vocabulary" for finding in findings):
         return each_once(findings)
     try:
-        statistics = measure_image_tasks(name, sequence_length, split)
-    except (ValueError, OSError, tf.errors.OpError) as error:
+        statistics = measure_image_tasks(images, sequence_length, split)
+    except (ValueError, OSError) as error:
         return each_once([*findings, Finding("problem", "records", str(error), "fix it, or pass other files or other lengths")])
     return each_once([*findings, *_examine(statistics, tasks)])
 
 
-def _examine(statistics: ImageTasksStatistics, tasks: Sequence[UL2Task]) -> Iterator[Finding]:
+def _examine(statistics: ImageTasksStatistics, tasks: Sequence[ImageTextTask]) -> Iterator[Finding]:
     corpora: dict[str, Corpus] = {task.corpus.name: task.corpus for task in tasks}
     for found in statistics.corpora:
         yield from _examine_records(found, corpora[found.corpus], functools.partial(Finding, concerns=(found.corpus,)))
@@ -64,7 +66,7 @@ def _examine_records(found: ImageCorpusStatistics, corpus: Corpus, about: About)
         yield about("problem", "records", what, "see whether the kind is theirs, or name other files")
 
 
-def _examine_lengths(measured: ImageTaskStatistics, task: UL2Task, about: About) -> Iterator[Finding]:
+def _examine_lengths(measured: ImageTaskStatistics, task: ImageTextTask, about: About) -> Iterator[Finding]:
     skip = task.configuration.on_unusable == "skip"
     kind, remedy = left_out(skip, "larger lengths, or on_unusable='skip', which leaves them out and counts them")
     for line in shown_unusable(measured):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -14,9 +15,12 @@ from rich.text import Text
 from ul2_tasks.denoisers.write import example_sizes
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.images.measure import Looked, Planned, look_at_corpora, plan_examples
-from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.inspect.tasks import ImageTextTask, image_tasks
 from ul2_tasks.order.permutation import mix
-from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +61,9 @@ class ImageLengths:
     problems: Sequence[str]
 
 
-def look_at_image_lengths(name: str, sequence_length: Mapping[str, int], split: str = "train") -> ImageLengths:
+def look_at_image_lengths(images: Description | Mix, sequence_length: Mapping[str, int], split: str = "train") -> ImageLengths:
     """Measures what lengths, half of them and twice as much make of the first 1,000 records of each corpus."""
-    tasks = tasks_of_kind(name, ImageText)
+    tasks = image_tasks(images)
     looked = look_at_corpora(tasks, split)
     ways = [_way("now", tasks, looked, {key: int(sequence_length[key]) for key in TOKEN_FEATURES})]
     for way, factor in (("half", 0.5), ("double", 2)):
@@ -67,7 +71,9 @@ def look_at_image_lengths(name: str, sequence_length: Mapping[str, int], split: 
             lengths = {key: max(1, int(sequence_length[key] * factor)) for key in TOKEN_FEATURES}
             ways.append(_way(way, tasks, looked, lengths))
     corpora = {task.corpus.name: f"{_read(looked[task.corpus.name])} of {task.corpus.source!s}" for task in tasks}
-    return ImageLengths(name, ways[0].sequence_length, corpora, ways, list(_problems(tasks, ways[0])))
+    return ImageLengths(
+        images.registered_name(sequence_length), ways[0].sequence_length, corpora, ways, list(_problems(tasks, ways[0]))
+    )
 
 
 def _read(looked: Looked) -> str:
@@ -75,7 +81,7 @@ def _read(looked: Looked) -> str:
     return f"{'all' if looked.is_all else 'the first'} {looked.records:,} records{wrong}"
 
 
-def _problems(tasks: Sequence[UL2Task], way: ImageWay) -> Iterator[str]:
+def _problems(tasks: Sequence[ImageTextTask], way: ImageWay) -> Iterator[str]:
     said = set[str]()  # the corpora: all denoisers of one leave out the same
     for task, found in zip(tasks, way.tasks):
         left_out = sum(found.left_out.values())
@@ -87,19 +93,19 @@ def _problems(tasks: Sequence[UL2Task], way: ImageWay) -> Iterator[str]:
             )
 
 
-def _way(way: str, tasks: Sequence[UL2Task], looked: Mapping[str, Looked], lengths: Mapping[str, int]) -> ImageWay:
+def _way(way: str, tasks: Sequence[ImageTextTask], looked: Mapping[str, Looked], lengths: Mapping[str, int]) -> ImageWay:
     planned = [plan_examples(task, tasks, looked[task.corpus.name], lengths) for task in tasks]
     return ImageWay(way, dict(lengths), [_of_task(*each, lengths) for each in zip(tasks, planned)])
 
 
-def _of_task(task: UL2Task, planned: Planned, lengths: Mapping[str, int]) -> ImageTaskLengths:
+def _of_task(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) -> ImageTaskLengths:
     sizes = sizes_of(task, planned, lengths)
     means = dict(zip(TOKEN_FEATURES, sizes.mean(axis=0).tolist() if len(sizes) else (None, None)))
     fill = {key: None if mean is None else mean / lengths[key] for key, mean in means.items()}
     return ImageTaskLengths(task.name, len(sizes), dict(planned.unusable.counts), means, fill)
 
 
-def sizes_of(task: UL2Task, planned: Planned, lengths: Mapping[str, int]) -> np.ndarray:
+def sizes_of(task: ImageTextTask, planned: Planned, lengths: Mapping[str, int]) -> np.ndarray:
     """The inputs and the targets of each example in tokens, [examples, 2] int64."""
     limits, pieces = task.limits(lengths), [found.pieces for _, found in planned.sources]
     firsts = np.cumsum([0, *map(len, pieces)])

@@ -10,10 +10,9 @@ import dataclasses
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import seqio
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.denoisers.pieces import PieceLimits, problem_of
@@ -22,10 +21,13 @@ from ul2_tasks.denoisers.write import made
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.images.interleaved import Interleaved
 from ul2_tasks.inspect.statistics import Check, Checked, Summary, Tally, without_particulars
-from ul2_tasks.mixtures.image_text import ImageText
+from ul2_tasks.inspect.tasks import ImageTextTask, image_tasks, rates_of
 from ul2_tasks.order.permutation import keyed
-from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
 from ul2_tasks.version import __version__
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 PERCENTS = (50, 90, 99)
 RECORDS = 1000  # of a corpus, that are looked at
@@ -134,12 +136,14 @@ def look_at_corpus(corpus: Corpus, split: str, records: int = RECORDS) -> Looked
     return Looked(min(len(read), records), len(read) <= records, right, problems)
 
 
-def plan_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, sequence_length: Mapping[str, int]) -> Planned:
+def plan_examples(
+    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int]
+) -> Planned:
     """What a task makes examples of, of the records that were read, in their order.
 
     `tasks` are those of the mixture: those of one corpus make examples of the same records.
     """
-    limits = [other.limits(sequence_length) for other in tasks if other.corpus is task.corpus]
+    limits = [other.limits(sequence_length) for other in tasks if other.corpus.name == task.corpus.name]
     sources, unusable = list[tuple[str, Interleaved]](), Tally()
     for where, found in looked.right:
         denoiser, problem = problem_of(limits, found.pieces.tolist())
@@ -150,7 +154,9 @@ def plan_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, seque
     return Planned(sources, unusable)
 
 
-def make_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, sequence_length: Mapping[str, int], seed: int) -> Made:
+def make_examples(
+    task: ImageTextTask, tasks: Sequence[ImageTextTask], looked: Looked, sequence_length: Mapping[str, int], seed: int
+) -> Made:
     """Makes examples of the records that were read, in their order; for `tasks` see `plan_examples`."""
     planned, recipe = plan_examples(task, tasks, looked, sequence_length), task.limits(sequence_length).recipe
     name = zlib.crc32(task.denoiser.name.encode())
@@ -164,35 +170,29 @@ def make_examples(task: UL2Task, tasks: Sequence[UL2Task], looked: Looked, seque
     return Made(examples(), planned.unusable)
 
 
-def look_at_corpora(tasks: Iterable[UL2Task], split: str, records: int = RECORDS) -> dict[str, Looked]:
+def look_at_corpora(tasks: Iterable[ImageTextTask], split: str, records: int = RECORDS) -> dict[str, Looked]:
     """Reads the first records of the corpora of tasks, by their names."""
     corpora = {task.corpus.name: task.corpus for task in tasks}
     return {name: look_at_corpus(corpus, split, records) for name, corpus in corpora.items()}
 
 
-def rates_of(name: str, tasks: Iterable[UL2Task]) -> list[float]:
-    """What part of the examples of a mixture each of its tasks makes."""
-    provider = seqio.get_mixture_or_task(name)
-    return [provider.get_rate(task) / provider.total_rate if isinstance(provider, seqio.Mixture) else 1.0 for task in tasks]
-
-
 def measure_image_tasks(
-    name: str, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
+    images: Description | Mix, sequence_length: Mapping[str, int], split: str = "train", seed: int = 0, records: int = RECORDS
 ) -> ImageTasksStatistics:
-    """Measures the tasks of a mixture of `register_image_text`, or one task; `seed` is of the noise, and `records` per corpus."""
-    return measure_looked(name, look_at_corpora(tasks_of_kind(name, ImageText), split, records), sequence_length, split, seed)
+    """Measures the texts with images of a description; `seed` is of the noise, and `records` per corpus."""
+    return measure_looked(images, look_at_corpora(image_tasks(images), split, records), sequence_length, split, seed)
 
 
 def measure_looked(
-    name: str, looked: Mapping[str, Looked], sequence_length: Mapping[str, int], split: str, seed: int
+    images: Description | Mix, looked: Mapping[str, Looked], sequence_length: Mapping[str, int], split: str, seed: int
 ) -> ImageTasksStatistics:
     """Measures what the tasks of a mixture make of the records that were read, by corpus."""
-    tasks, measured = tasks_of_kind(name, ImageText), []
-    for task, rate in zip(tasks, rates_of(name, tasks)):
+    tasks, measured, rates = image_tasks(images), [], rates_of(images, sequence_length)
+    for task in tasks:
         found = make_examples(task, tasks, looked[task.corpus.name], sequence_length, seed)
-        measured.append(_measured(task, task.limits(sequence_length), found, rate))
+        measured.append(_measured(task, task.limits(sequence_length), found, rates[task.name]))
     return ImageTasksStatistics(
-        mixture=name,
+        mixture=images.registered_name(sequence_length),
         split=split,
         seed=seed,
         sequence_length={key: int(sequence_length[key]) for key in TOKEN_FEATURES},
@@ -205,7 +205,7 @@ def measure_looked(
     )
 
 
-def _measured(task: UL2Task, fit: PieceLimits, made: Made, rate: float) -> ImageTaskStatistics:
+def _measured(task: ImageTextTask, fit: PieceLimits, made: Made, rate: float) -> ImageTaskStatistics:
     """The measurements of a task."""
     lengths: dict[str, list[int]] = {key: [] for key in (*TOKEN_FEATURES, "chunk")}
     tokens = collections.Counter[str](text=0, images=0, noise=0)

@@ -1,11 +1,11 @@
-"""`ul2 show` of tasks of `register_image_text`: examples as text, in which each image has its place."""
+"""`ul2 show` of texts with images: examples as text, in which each image has its place."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -15,10 +15,12 @@ from ul2_tasks.inspect.image_samples import ImageTextShown, image_text_sample
 from ul2_tasks.inspect.images.measure import ImageTextExample, Looked, look_at_corpora, make_examples
 from ul2_tasks.inspect.printing import print_head, visible
 from ul2_tasks.inspect.samples import DenoisedTask, Sample, shown_sample
-from ul2_tasks.mixtures.image_text import ImageText
-from ul2_tasks.mixtures.mixture import with_denoisers
-from ul2_tasks.tasks.providers import UL2Task, tasks_of_kind
+from ul2_tasks.inspect.tasks import ImageTextTask, image_tasks
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 _LOOKED_AT = 100  # records, of which the first examples are shown
 
@@ -26,14 +28,14 @@ _LOOKED_AT = 100  # records, of which the first examples are shown
 class Shown(NamedTuple):
     """An example to look at: as text, the place of its record, and its images."""
 
-    task: UL2Task
+    task: ImageTextTask
     sample: Sample
     record: str
     images: Sequence[object]
 
 
 def show_image_tasks(
-    name: str,
+    images: Description | Mix,
     sequence_length: Mapping[str, int],
     console: Console | None = None,
     *,
@@ -41,13 +43,13 @@ def show_image_tasks(
     split: str = "train",
     **options: Any,
 ) -> None:
-    """Prints examples of each task of a mixture of `register_image_text`; see `draw_image_tasks` for the options.
+    """Prints examples of each task; see `draw_image_tasks` for the options.
 
     An image is `[image 1024x768]`, of so many pixels as it has in its record.
     """
     console = console or Console()
-    print_head(console, name, sequence_length, split, seed)
-    drawn = draw_image_tasks(name, sequence_length, seed=seed, split=split, **options)
+    print_head(console, images.registered_name(sequence_length), sequence_length, split, seed)
+    drawn = draw_image_tasks(images, sequence_length, seed=seed, split=split, **options)
     for task, group in itertools.groupby(drawn, key=lambda shown: shown.task):
         console.rule(Text(task.name, "bold"), style="dim", align="left")
         fields = ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(task.denoiser).items())
@@ -64,7 +66,7 @@ def as_plain(shown: Shown) -> dict[str, Any]:
 
 
 def draw_image_tasks(
-    name: str,
+    images: Description | Mix,
     sequence_length: Mapping[str, int],
     *,
     count: int = 2,
@@ -73,14 +75,16 @@ def draw_image_tasks(
     denoisers: Collection[str] | None = None,
 ) -> Iterator[Shown]:
     """Draws `count` examples of each task of a mixture, task by task, of the first records of its corpus."""
-    tasks = with_denoisers(name, tasks_of_kind(name, ImageText), denoisers or None)
-    return draw_looked(name, look_at_corpora(tasks, split, max(_LOOKED_AT, count)), tasks, sequence_length, count=count, seed=seed)
+    tasks = image_tasks(images, denoisers or None)
+    return draw_looked(
+        images, look_at_corpora(tasks, split, max(_LOOKED_AT, count)), tasks, sequence_length, count=count, seed=seed
+    )
 
 
 def draw_looked(
-    name: str,
+    images: Description | Mix,
     looked: Mapping[str, Looked],
-    tasks: Sequence[UL2Task],
+    tasks: Sequence[ImageTextTask],
     sequence_length: Mapping[str, int],
     *,
     count: int,
@@ -89,7 +93,7 @@ def draw_looked(
     """Yields `count` examples of some tasks of a mixture, of the records that were read, by corpus."""
     for task in tasks:
         found = looked[task.corpus.name]
-        made = make_examples(task, tasks_of_kind(name, ImageText), found, sequence_length, seed)
+        made = make_examples(task, image_tasks(images), found, sequence_length, seed)
         special, number = task.special_tokens(), -1
         for number, example in enumerate(itertools.islice(made.examples, count)):
             yield Shown(task, _sample(task, special, number, example), example.where, example.source.images)
@@ -98,8 +102,8 @@ def draw_looked(
             raise ValueError(f"{task.name!r} makes no example of {found.records} records: {'; '.join(causes) or 'there is none'}")
 
 
-def _sample(task: UL2Task, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
-    shown = DenoisedTask(task.name, task.denoiser, special, task.corpus.vocabulary)
+def _sample(task: ImageTextTask, special: SpecialTokens, number: int, example: ImageTextExample) -> Sample:
+    shown = DenoisedTask(task.name, task.denoiser, special, task.vocabulary)
     made = {"inputs": example.inputs, "targets": example.targets}
     image_tokens = checked(task.configuration.image_tokens, shown.vocabulary)
     return image_text_sample(ImageTextShown(shown, image_tokens), number, made, example.source.images)

@@ -9,7 +9,8 @@ import numpy as np
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.statistics import Tally
-from ul2_tasks.tasks.providers import UL2Task
+from ul2_tasks.mixtures.mixture import DescribedTask
+from ul2_tasks.tokenizers.special_ids import id_shift, moved
 
 COMPARED = 500  # examples of each task that are compared with those of the same number of other tasks
 WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
@@ -27,15 +28,16 @@ class Counts:
         first_texts: the windows of each of the first `COMPARED` chunks, see `windows`.
     """
 
-    def __init__(self, task: UL2Task, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
+    def __init__(self, task: DescribedTask, sequence_length: Mapping[str, int], every: int, has_tails: bool = False):
         """One of `every` windows of text is kept, see `windows`. `sequence_length` is in tokens.
 
         `has_tails` says that the last chunks of an epoch are there, which are shorter, so that each token is in an example.
         """
         self.task = task
         self.sequence_length = sequence_length
-        self.full = task.full_chunk(sequence_length)
-        self.special = task.special_tokens()
+        self.full = task.solve(sequence_length).full
+        shift = id_shift(task.vocabulary)
+        self.special = moved(task.special_tokens(), -shift)
         self.faults = Tally()
         self.first_texts: list[set[int]] = []
         self._every = every

@@ -5,30 +5,37 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.inspect.findings import Finding, each_once, examine_installation, examine_vocabulary, first_words, left_out
+from ul2_tasks.inspect.tasks import other_tasks, text_tasks
 from ul2_tasks.mixtures.advice import lone_span
-from ul2_tasks.scalars import check_split
+from ul2_tasks.mixtures.mixture import DescribedTask
 from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
-from ul2_tasks.tasks.providers import UL2Task, denoising_tasks, other_tasks
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 _DOCUMENTS = 128  # of files of tokens
 
 
-def examine(mixture: str, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000) -> list[Finding]:
-    """Looks at a registered mixture. A finding that several tasks or corpora share is given once, with all of their names."""
-    tasks = denoising_tasks(mixture)
-    corpora = {task.source.corpus.name: task.source.corpus for task in tasks}
+def examine(
+    mixture: Description | Mix, sequence_length: Mapping[str, int], split: str = "train", documents: int = 1000
+) -> list[Finding]:
+    """Looks at a description. A finding that several tasks or corpora share is given once, with all of their names."""
+    tasks = text_tasks(mixture)
+    corpora = {task.corpus.name: task.corpus for task in tasks}
     findings = [*examine_installation()]
-    if others := [task.name for task in other_tasks(mixture)]:
-        found = f"not looked at, because ul2_tasks.register did not make them: {', '.join(others)}"
+    if others := other_tasks(mixture):
+        found = f"not looked at, because they are not text: {', '.join(others)}"
         findings.append(Finding("note", "mixture", found))
     for name, corpus in corpora.items():
-        findings += examine_vocabulary([task for task in tasks if task.source.corpus.name == name], corpus)
+        findings += examine_vocabulary([task for task in tasks if task.corpus.name == name], corpus)
         findings += examine_corpus(corpus, split, documents)
     return each_once([*findings, *examine_lengths(tasks, sequence_length)])
 
@@ -43,10 +50,13 @@ def _examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Find
     if isinstance(source, MegatronSource):
         yield from _examine_tokens_in_files(corpus, source, split)
         return
+    if split not in source.splits:
+        yield Finding("problem", "corpus", f"split must be one of {sorted(source.splits)}, got {split!r}", "name another split")
+        return
     try:
-        check_split(split, source.splits, source)
-        shards = {name: len(source.list_shards(name)) for name in source.splits}
-        records = itertools.chain.from_iterable(map(source.read, source.shards(split)))
+        reader = corpus.reader
+        shards = {name: len(reader.list_shards(name)) for name in reader.splits}
+        records = itertools.chain.from_iterable(map(reader.read, reader.shards(split)))
         read = list(itertools.islice(records, documents))
     except (ValueError, ImportError) as error:
         yield Finding("problem", "corpus", str(error))
@@ -109,7 +119,7 @@ def _examine_tokens(corpus: Corpus, texts: list[str]) -> Iterator[Finding]:
     yield Finding("ok", "corpus", f"tokens per document: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}")
 
 
-def examine_lengths(tasks: Iterable[UL2Task], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
+def examine_lengths(tasks: Iterable[DescribedTask], sequence_length: Mapping[str, int]) -> Iterator[Finding]:
     """Looks at what each denoiser does within the budgets."""
     lengths = {}
     for task in tasks:
@@ -118,7 +128,7 @@ def examine_lengths(tasks: Iterable[UL2Task], sequence_length: Mapping[str, int]
         except ValueError:
             continue  # `examine_vocabulary` gives this problem
         try:
-            full = task.full_chunk(sequence_length)
+            full = task.solve(sequence_length).full
         except ValueError as error:
             yield Finding("problem", "lengths", str(error), concerns=(task.name,))
             continue

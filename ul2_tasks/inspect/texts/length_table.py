@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,11 +13,13 @@ from rich.table import Table
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.inspect.texts.tasks import others_of, tasks_of
+from ul2_tasks.inspect.tasks import other_tasks, text_tasks
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
-from ul2_tasks.mixtures.mixture import Mixture, name_of, registered_as
+from ul2_tasks.mixtures.mixture import registered_as
 
-_MEASURED_TOKENS = 1 << 20  # of the first documents, where they are kept apart
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Lengths:
         ways: ways to fill packed rows, beginning with the one that was asked for; none if there are several corpora, or if a
             task does not fit.
         corpora: the mixtures of one corpus each that the mixture is made of.
-        left_out: the tasks that `register` did not make.
+        left_out: the tasks that are not of text.
     """
 
     mixture: str
@@ -75,10 +78,10 @@ class Lengths:
     left_out: Sequence[str]
 
 
-def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengths:
+def look_at(mixture: Description | Mix, sequence_length: Mapping[str, int]) -> Lengths:
     """Finds out what the tasks of a mixture make of the budgets. Takes seconds, most for the advice."""
     tasks, problems, notes = [], [], []
-    of_ours = tasks_of(mixture)
+    of_ours = text_tasks(mixture)
     for task in of_ours:
         try:
             solution = task.solve(sequence_length)
@@ -89,28 +92,18 @@ def look_at(mixture: str | Mixture, sequence_length: Mapping[str, int]) -> Lengt
         tasks.append(TaskLengths(task.name, task.denoiser.name, solution.full, needed, present))
         if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
-    described = _description(mixture)
-    denoisers = described.denoisers if described else ()
+    corpora = list(dict.fromkeys(f"{registered_as(task)}_mix" for task in of_ours))
+    denoisers = [task.denoiser for task in of_ours] if len(mixture.leaves) == 1 else []
     return Lengths(
-        mixture=name_of(mixture),
+        mixture=mixture.registered_name(sequence_length),
         sequence_length=dict(sequence_length),
         tasks=tasks,
         problems=problems,
         notes=notes,
         ways=_ways(denoisers, tasks, sequence_length) if denoisers and not problems else [],
-        corpora=list(dict.fromkeys(f"{registered_as(task)}_mix" for task in of_ours)),
-        left_out=others_of(mixture),
+        corpora=corpora,
+        left_out=other_tasks(mixture),
     )
-
-
-def _description(mixture: str | Mixture) -> Mixture | None:
-    """The description of a mixture; None if it has several corpora."""
-    if isinstance(mixture, Mixture):
-        return mixture
-    import seqio
-
-    description = getattr(seqio.get_mixture_or_task(mixture), "description", None)
-    return description if isinstance(description, Mixture) else None
 
 
 def print_lengths(lengths: Lengths, console: Console) -> None:
@@ -124,7 +117,7 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
         console.print(f"[yellow]{note.task}:[/] {text}", highlight=False, soft_wrap=True)
     if lengths.left_out:
         names = escape(", ".join(lengths.left_out))
-        console.print(f"left out, because they are not text of ul2_tasks: {names}", highlight=False, soft_wrap=True)
+        console.print(f"left out, because they are not text: {names}", highlight=False, soft_wrap=True)
     if lengths.ways:
         _print_advice(lengths.ways, console)
     elif not lengths.problems:

@@ -1,8 +1,7 @@
 """What the examples of a mixture are like, measured on a sample, beside what the objective says that they must be.
 
-The sample comes from the mixture's `get_dataset`, and the chunk of each example is reconstructed from it. What
-must hold for any corpus is a check (`checks`); all else is a number to look at. For tasks of other kinds than this package's,
-only shares and lengths are measured.
+The sample is the first examples by index, and the chunk of each is reconstructed from it. What must hold for any corpus is a check
+(`checks`); all else is a number to look at. Of tasks that are not of text only shares and lengths are measured.
 """
 
 from __future__ import annotations
@@ -10,24 +9,29 @@ from __future__ import annotations
 import array
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import seqio
 
 from ul2_tasks.example_features import TASK, TOKEN_FEATURES
 from ul2_tasks.inspect.printing import tracked
 from ul2_tasks.inspect.statistics import Summary
+from ul2_tasks.inspect.tasks import Folders, text_tasks
 from ul2_tasks.inspect.texts.checks import binomial_interval, run_checks
 from ul2_tasks.inspect.texts.counts import COLUMNS, Counts
+from ul2_tasks.inspect.texts.draw import FIRST_TOKENS, first_examples, in_order
 from ul2_tasks.inspect.texts.first_documents import FirstDocuments, first_documents
 from ul2_tasks.inspect.texts.measurements import Corpus, OtherTask, Spans, Statistics, TaskStatistics
-from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.mixtures.mixture import DescribedTask
 from ul2_tasks.order.pack import count_rows
-from ul2_tasks.tasks.providers import MARKS, UL2Mixture, UL2Task, denoising_tasks, is_of, other_tasks, rates_among
-from ul2_tasks.tasks.vocabulary import id_shift
+from ul2_tasks.random_access.sequence import Examples
+from ul2_tasks.scalars import fractions
 from ul2_tasks.tokenizers.special_ids import check_round_trip, vocabulary_identity
 from ul2_tasks.version import __version__
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 QUANTILES = (5, 25, 50, 75, 95)
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
@@ -38,91 +42,82 @@ Progress = Callable[[Iterable[Mapping[str, np.ndarray]], int], Iterable[Mapping[
 
 
 def measure(
-    mixture: str,
+    mixture: Description | Mix,
     sequence_length: Mapping[str, int],
     examples: int = 4000,
-    seed: int | None = 0,
+    seed: int = 0,
     split: str = "train",
     progress: Progress = tracked,
     *,
-    use_cached: bool = False,
+    cache_dirs: Folders = (),
 ) -> Statistics:
-    """Draws examples of a registered mixture, which may be any of SeqIO's that has denoising tasks, and measures them.
+    """Draws examples of a description that has denoising tasks of text, and measures them.
 
-    `progress` takes the examples and their number, and gives the examples on one by one. With `use_cached` they are those that a
-    run is fed from its cache.
+    They are the first by index, of the caches, or of as many first documents as they need. `progress` takes the examples and their
+    number, and gives the examples on one by one.
     """
     if examples < 1:
         raise ValueError(f"examples must be at least 1, got {examples}.")
-    provider = seqio.MixtureRegistry.get(mixture)
-    present = [task for task in denoising_tasks(mixture) if split in task.splits]
-    if not present:
-        splits = sorted({name for task in denoising_tasks(mixture) for name in task.splits})
-        raise ValueError(f"split must be one of {splits}, which denoising tasks of {mixture!r} have, got {split!r}.")
-    corpora = dict.fromkeys(task.source.corpus for task in present)
-    documents = {corpus.name: first_documents(corpus, split) for corpus in corpora}
-    drawn = provider if isinstance(provider, UL2Mixture) else _StockMixture(provider)
-    marks = MARKS if isinstance(drawn, UL2Mixture) and other_tasks(mixture) else ()  # pairs need theirs
-    drawing: dict[str, Any] = {"split": split, "seed": seed, "num_epochs": None, "use_cached": use_cached}
-    dataset = drawn.get_dataset(sequence_length, passthrough_features=[TASK, *marks], **drawing)
-    shift = np.int32(id_shift(drawn.output_features["targets"].vocabulary))  # SeqIO's ids are so much higher
-    found = dataset.take(examples).as_numpy_iterator()
-    own = ({**each, **{key: each[key] - shift for key in TOKEN_FEATURES}} for each in found)
-    taken = progress(own, examples)
-    return measure_examples(drawn, sequence_length, taken, documents, seed, split, has_tails=True)
+    tasks = text_tasks(mixture, cache_dirs=cache_dirs)
+    documents = {
+        corpus.name: first_documents(corpus, split) for corpus in {task.corpus.name: task.corpus for task in tasks}.values()
+    }
+    longest = max(task.solve(sequence_length).full.length for task in tasks)
+    schedule, tokens = mixture.schedule_of(sequence_length, cache_dirs), max(FIRST_TOKENS, examples * longest)
+    found = first_examples(schedule, sequence_length, tokens, seed=seed, split=split)
+    taken, rates = progress(in_order(found, examples), examples), _expected(found, examples)
+    return measure_examples(mixture, sequence_length, taken, documents, seed, split, rates=rates, tasks=tasks)
 
 
-class _StockMixture(UL2Mixture):
-    """A mixture of SeqIO's own, whose examples have the feature `TASK`. It leaves out tasks that do not have the split."""
-
-    get_dataset = seqio.Mixture.get_dataset
-
-    def __init__(self, mixture: seqio.Mixture):
-        super().__init__(mixture.name, [(task, mixture.get_rate(task)) for task in mixture.tasks], description=None)
+def _expected(found: Examples, examples: int) -> dict[str, float]:
+    """The part that each task has of the first examples."""
+    numbering, parts = found.numbering, dict[str, float]()
+    firsts = [min(stage.first, examples) for stage in numbering.stages]
+    for stage, mixed, first, stop in zip(numbering.stages, numbering.mix.stages, firsts, [*firsts[1:], examples]):
+        for number, share in fractions(dict(zip(stage.corpora, mixed.shares.weights))).items():
+            of_corpus = fractions({member.task: member.rate for member in numbering.corpora[number].members})
+            for task, rate in of_corpus.items():
+                parts[task] = parts.get(task, 0.0) + (stop - first) * share * rate / examples
+    return parts
 
 
 def measure_examples(
-    mixture: seqio.Mixture,
+    mixture: Description | Mix,
     sequence_length: Mapping[str, int],
     examples: Iterable[Mapping[str, Any]],
     documents: Mapping[str, FirstDocuments],
-    seed: int | None = 0,
+    seed: int = 0,
     split: str = "train",
     *,
-    has_tails: bool = False,
+    rates: Mapping[str, float],
+    tasks: Sequence[DescribedTask],
+    has_tails: bool = True,
 ) -> Statistics:
     """Measures examples that were drawn before, as `measure` does.
 
-    Each is {"inputs": [tokens] int, "targets": [tokens] int, "task": bytes}; there is at least one, from an endless dataset. Memory
-    grows by some 30 bytes for each. `documents` are the first ones of each corpus, by the name of the corpus's task. For
-    `has_tails` see `Counts`.
+    Each is {"inputs": [tokens] int, "targets": [tokens] int, "task": str}, with the tokenizer's own ids; there is at least one.
+    Memory grows by some 30 bytes for each. `documents` are the first ones of each corpus, by its name, and `rates` say what part of
+    the examples each task has. For `has_tails` see `Counts`.
     """
-    present = [task for task in mixture.tasks if split in task.splits]
-    tasks = {task.name: task for task in present if is_of(task, Mixture)}
-    others = [task.name for task in present if task.name not in tasks]
-    every = max(1, min(task.full_chunk(sequence_length).length for task in tasks.values()) // WINDOWS_A_CHUNK)
-    counts = {name: Counts(task, sequence_length, every, has_tails) for name, task in tasks.items()}
-    drawn, own = _count(examples, counts, [*tasks, *others])
-    rates = {name: rate for name, rate in rates_among(mixture, len(drawn["inputs"])).items() if name in [*tasks, *others]}
-    rates = {name: rate / sum(rates.values()) for name, rate in rates.items()}
+    others = [name for name in rates if name not in {task.name for task in tasks}]
+    every = max(1, min(task.solve(sequence_length).full.length for task in tasks) // WINDOWS_A_CHUNK)
+    counts = {task.name: Counts(task, sequence_length, every, has_tails) for task in tasks}
+    drawn, own = _count(examples, counts, [*counts, *others])
     measured = [
-        _task_statistics(counts[name], own[name], drawn, rates[name], documents[task.source.corpus.name].lengths.mean())
-        for name, task in tasks.items()
+        _task_statistics(counts[task.name], own[task.name], drawn, rates[task.name], documents[task.corpus.name].lengths.mean())
+        for task in tasks
     ]
-    other_tasks = [
+    of_others = [
         OtherTask(
             task=name, examples=len(own[name]["inputs"]), share=_share(own[name], drawn, rates[name]), lengths=_lengths(own[name])
         )
         for name in others
     ]
-    read = {
-        name: sum(int(own[task.name]["chunk"].sum()) for task in tasks.values() if task.source.corpus.name == name)
-        for name in documents
-    }
-    corpora = [_corpus(name, documents[name], tasks.values(), read[name]) for name in documents]
+    read = {name: sum(int(own[task.name]["chunk"].sum()) for task in tasks if task.corpus.name == name) for name in documents}
+    corpora = [_corpus(name, documents[name], tasks, read[name]) for name in documents]
     lengths = np.concatenate([found.lengths for found in documents.values()])
     return Statistics(
-        mixture=mixture.name,
+        mixture=mixture.registered_name(sequence_length),
         version=__version__,
         split=split,
         seed=seed,
@@ -133,14 +128,14 @@ def measure_examples(
         documents={"looked_at": len(lengths), "tokens": Summary.of(lengths, QUANTILES)},
         corpora=corpora,
         tasks=measured,
-        others=other_tasks,
-        notes=[*_notes_on_tasks(mixture, split, others), *(note for corpus in corpora for note in _notes(corpus))],
-        share_sentence=_share_sentence([*measured, *other_tasks]),
+        others=of_others,
+        notes=[*_notes_on_tasks(others), *(note for corpus in corpora for note in _notes(corpus))],
+        share_sentence=_share_sentence([*measured, *of_others]),
         lengths=_summaries(drawn),
         compression=_ratio(drawn["inputs"][drawn["chunk"] > 0].sum(), drawn["chunk"].sum()),
         fill=_fill(drawn, sequence_length),
         truncated=sum(task.faults.counts["truncated"] for task in counts.values()),
-        checks=run_checks(list(counts.values()), measured, other_tasks, own),
+        checks=run_checks(list(counts.values()), measured, of_others, own),
     )
 
 
@@ -154,7 +149,7 @@ def _count(
     numbers = {name: number for number, name in enumerate(tasks)}
     table = array.array("i")
     for example in examples:
-        name = example[TASK].decode()
+        name = example[TASK]
         row = counts[name].add(example) if name in counts else [len(example[key]) for key in TOKEN_FEATURES]
         table.extend((numbers[name], *row, *[0] * (len(COLUMNS) - len(row))))
     which, *columns = np.frombuffer(table, np.int32).reshape(-1, 1 + len(COLUMNS)).T
@@ -162,9 +157,9 @@ def _count(
     return drawn, {name: {key: values[which == number] for key, values in drawn.items()} for name, number in numbers.items()}
 
 
-def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[UL2Task], tokens_read: int) -> Corpus:
-    of_corpus = [task for task in tasks if task.source.corpus.name == name]
-    corpus = of_corpus[0].source.corpus
+def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[DescribedTask], tokens_read: int) -> Corpus:
+    of_corpus = [task for task in tasks if task.corpus.name == name]
+    corpus = of_corpus[0].corpus
     lengths = documents.lengths
     return Corpus(
         corpus=name,
@@ -182,12 +177,9 @@ def _corpus(name: str, documents: FirstDocuments, tasks: Iterable[UL2Task], toke
     )
 
 
-def _notes_on_tasks(mixture: seqio.Mixture, split: str, others: Sequence[str]) -> Iterator[str]:
-    absent = [task.name for task in mixture.tasks if split not in task.splits]
-    if absent:
-        yield f"left out, as they have no split {split!r}: {', '.join(absent)}"
+def _notes_on_tasks(others: Sequence[str]) -> Iterator[str]:
     if others:
-        yield f"tasks of other packages, of which only fractions, lengths and mixing rates are measured: {', '.join(others)}"
+        yield f"tasks of other kinds, of which only fractions, lengths and mixing rates are measured: {', '.join(others)}"
 
 
 def _notes(corpus: Corpus) -> Iterator[str]:
@@ -208,7 +200,7 @@ def _task_statistics(
         documents_per_chunk = min(1.0, documents_per_chunk)
     return TaskStatistics(
         task=counts.task.name,
-        corpus=counts.task.source.corpus.name,
+        corpus=counts.task.corpus.name,
         denoiser=dataclasses.asdict(counts.task.denoiser),
         full_chunk=dataclasses.asdict(full),
         examples=examples,

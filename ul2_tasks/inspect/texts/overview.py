@@ -66,7 +66,7 @@ def _table(mixture: Mixture) -> Table:
 def _checks() -> Sequence[Check]:
     from ul2_tasks.inspect.texts.measure import measure
 
-    return measure("ul2_mix", LENGTHS, examples=CHECKED).checks
+    return measure(Mixture(), LENGTHS, examples=CHECKED).checks
 
 
 def _print_checks(checks: Sequence[Check], console: Console) -> None:

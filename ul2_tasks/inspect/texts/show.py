@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -11,13 +12,16 @@ from rich.text import Text
 from ul2_tasks.inspect.printing import print_head, print_json_lines
 from ul2_tasks.inspect.samples import BORDER
 from ul2_tasks.inspect.steps import description, print_samples
+from ul2_tasks.inspect.tasks import text_tasks
 from ul2_tasks.inspect.texts.draw import draw
-from ul2_tasks.inspect.texts.tasks import tasks_of
-from ul2_tasks.mixtures.mixture import Mixture, name_of
+
+if TYPE_CHECKING:
+    from ul2_tasks.mixtures.description import Description
+    from ul2_tasks.mixtures.mix import Mix
 
 
 def show(
-    mixture: str | Mixture,
+    mixture: Description | Mix,
     sequence_length: Mapping[str, int],
     *,
     count: int = 2,
@@ -38,8 +42,8 @@ def show(
     if as_json:
         print_json_lines(map(dataclasses.asdict, samples), console.file)
         return
-    print_head(console, name_of(mixture), sequence_length, split, seed)
-    if any(task.configuration.merge_examples for task in tasks_of(mixture, denoisers)):
+    print_head(console, mixture.registered_name(sequence_length), sequence_length, split, seed)
+    if any(task.configuration.merge_examples for task in text_tasks(mixture, denoisers)):
         console.print(Text(f"{BORDER} = document boundary", "dim"))
-    tasks = {task.name: description(task.denoiser, task.solve(sequence_length).full) for task in tasks_of(mixture, denoisers)}
+    tasks = {task.name: description(task.denoiser, task.solve(sequence_length).full) for task in text_tasks(mixture, denoisers)}
     print_samples(console, tasks, ((sample, f"example {sample.number + 1}", "") for sample in samples))
