@@ -295,4 +295,4 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
 
 
 def _describe_converter(converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter | None) -> str | None:
-    return converter and repr(converter)
+    return None if converter is None else repr(converter)

@@ -54,9 +54,8 @@ def _examine_corpus(corpus: Corpus, split: str, documents: int) -> Iterator[Find
         yield Finding("problem", "corpus", f"split must be one of {sorted(source.splits)}, got {split!r}", "name another split")
         return
     try:
-        reader = corpus.reader
-        shards = {name: len(reader.list_shards(name)) for name in reader.splits}
-        records = itertools.chain.from_iterable(map(reader.read, reader.shards(split)))
+        shards = {name: len(source.list_shards(name)) for name in source.splits}
+        records = itertools.chain.from_iterable(map(source.read, source.shards(split)))
         read = list(itertools.islice(records, documents))
     except (ValueError, ImportError) as error:
         yield Finding("problem", "corpus", str(error))
