@@ -21,7 +21,7 @@ from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
-from ul2_tasks.sources.base import as_source
+from ul2_tasks.sources.base import DataSource, as_source
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.file_source import Files
 from ul2_tasks.sources.files import MESSAGES_JSON, SYNTH_ID
@@ -30,8 +30,6 @@ from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import Mode, special_tokens
 
 if TYPE_CHECKING:
-    import seqio
-
     from ul2_tasks.sources.dataset_objects import Datasets
 
 
@@ -82,7 +80,7 @@ class Chat(Description):
 
     # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str = "chat"
-    source: seqio.DataSource | Any = "embedded"
+    source: DataSource | Any = "embedded"
     renderer: Renderer | Any = "harmony:default"
     _: dataclasses.KW_ONLY
     messages_key: str = "messages"
@@ -170,12 +168,12 @@ def objective_of(chat: Chat, format: str) -> Objective:
 
 
 def open_conversations(
-    spec: seqio.DataSource | Files | Mapping[str, Files] | Datasets,
+    spec: DataSource | Files | Mapping[str, Files] | Datasets,
     messages_key: str = "messages",
     id_key: str | None = None,
     validation: float | None = None,
     **options: Any,
-) -> seqio.DataSource:
+) -> DataSource:
     """The source of conversations; see `Chat`, and for `options` `open_source`."""
     if isinstance(spec, str) and spec == "embedded":
         spec = embedded_chat()

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
@@ -29,13 +29,10 @@ from ul2_tasks.random_access.image_text import index_records
 from ul2_tasks.random_access.kinds import described_blocks
 from ul2_tasks.random_access.records import RecordMember
 from ul2_tasks.scalars import check_on_error
-from ul2_tasks.sources.base import as_source
+from ul2_tasks.sources.base import DataSource, as_source
 from ul2_tasks.sources.image_text import open_image_text
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
-
-if TYPE_CHECKING:
-    import seqio
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +77,7 @@ class ImageText(Description):
 
     # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str
-    source: seqio.DataSource | Any = "embedded"
+    source: DataSource | Any = "embedded"
     vocabulary: Any = "default"
     denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
     _: dataclasses.KW_ONLY

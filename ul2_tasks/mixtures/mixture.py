@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
@@ -16,14 +16,12 @@ from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in,
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.text import Member
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
+from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
-
-if TYPE_CHECKING:
-    import seqio
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +70,7 @@ class Mixture(Description):
 
     # What is given may be of other types, which the arguments' descriptions say; it is of these once it is made.
     name: str = "ul2"
-    source: seqio.DataSource | Mixture | Any = "embedded"
+    source: DataSource | Mixture | Any = "embedded"
     vocabulary: Any = "default"
     denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
     _: dataclasses.KW_ONLY

@@ -10,7 +10,6 @@ from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.statistics import Tally
 from ul2_tasks.mixtures.mixture import DescribedTask
-from ul2_tasks.tokenizers.special_ids import id_shift, moved
 
 COMPARED = 500  # examples of each task that are compared with those of the same number of other tasks
 WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
@@ -36,8 +35,7 @@ class Counts:
         self.task = task
         self.sequence_length = sequence_length
         self.full = task.solve(sequence_length).full
-        shift = id_shift(task.vocabulary)
-        self.special = moved(task.special_tokens(), -shift)
+        self.special = task.special_tokens()
         self.faults = Tally()
         self.first_texts: list[set[int]] = []
         self._every = every
