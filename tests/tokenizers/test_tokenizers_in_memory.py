@@ -69,8 +69,8 @@ def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():
     vocabulary = open_vocabulary(tokenizer, sentinels=100)
     tokenizer.add_tokens(["[X]", "<mine>"], special_tokens=True)
     special = special_tokens(vocabulary, "[R]")
-    assert [id - 1 for id in special.sentinels] == tokenizer.convert_tokens_to_ids(names[::-1])
-    assert [id - 1 for id in special.mode] == [tokenizer.convert_tokens_to_ids("[R]")]
+    assert list(special.sentinels) == tokenizer.convert_tokens_to_ids(names[::-1])
+    assert list(special.mode) == [tokenizer.convert_tokens_to_ids("[R]")]
     assert (vocabulary.extra_ids, open_vocabulary(tokenizer, sentinels=100).extra_ids) == (1, 0)
     for changed in ({"sentinels": ["<mine>", *names[-2::-1]]}, {"modes": {"[S]": "<mine>"}}):
         collator = UL2DataCollator(tokenizer, {"inputs": 24, "targets": 24}, return_tensors="np", decoder_only=True, **changed)
