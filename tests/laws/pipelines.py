@@ -366,7 +366,7 @@ def register_beside(corpus: str, weight: float = 1) -> str:
         "laws_foreign",
         source=seqio.FunctionDataSource(pairs, splits=["train"]),
         preprocessors=[seqio.preprocessors.append_eos_after_trim],
-        output_features={key: seqio.Feature(renderer().vocabulary, add_eos=True) for key in LENGTHS},
+        output_features={key: seqio.Feature(ul2_tasks.seqio_vocabulary(renderer().vocabulary), add_eos=True) for key in LENGTHS},
     )
     return ul2_tasks.mix("laws_beside", {register_one(corpus, 1): weight, "laws_foreign": 0.25})
 
@@ -889,7 +889,7 @@ CHAT = [
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
-            "lengths": Other({"lengths": {key: 500}}, "sequence_length: {}", f"sequence_length: {{{key}: 500}}"),
+            "lengths": Other({"lengths": {key: 500}}, "{tokens: None}" if key == "tokens" else "{}", f"{{{key}: 500}}"),
             "corpus": OTHER_CORPUS,
         },
         texts=said(key, shift=1),
@@ -956,7 +956,7 @@ CHAT += [
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
-            "lengths": Other({"lengths": {"tokens": 500}}, "sequence_length: {}", "sequence_length: {tokens: 500}"),
+            "lengths": Other({"lengths": {"tokens": 500}}, "tokens: None", "tokens: 500"),
             "corpus": OTHER_CORPUS,
         },
         texts=said("tokens", shift=1),
