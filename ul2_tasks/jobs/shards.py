@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 from ul2_tasks.files.atomic import removed_on_failure
 from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
-from ul2_tasks.imported import failures, message_of
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.manifest import differences, load_object, load_written, write_manifest
 from ul2_tasks.version import check_version
@@ -151,8 +150,8 @@ def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[
         for file in record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_manifest(shard.record, record)
-    except failures() as error:  # the second are those of a pipeline that `write` reads
-        raise RuntimeError(f"{where()}: {type(error).__name__}: {message_of(error)}") from error
+    except OSError as error:
+        raise RuntimeError(f"{where()}: {type(error).__name__}: {error}") from error
 
 
 def _check_written(path: str, expected: int) -> None:

@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import DocumentShards, document_shards
-from ul2_tasks.graphs import no_autograph
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
+from ul2_tasks.tasks.graphs import no_autograph
 from ul2_tasks.tasks.sources import OurSource, seqio_source
 from ul2_tasks.tasks.streams import dataset_of
 from ul2_tasks.tasks.tokenization import tokenize

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ul2_tasks.graphs import no_autograph, traced_once
+from ul2_tasks.tasks.graphs import no_autograph, traced_once
 
 _DRAWN_AT_A_TIME = 4096
 

@@ -15,9 +15,9 @@ import seqio
 import tensorflow as tf
 
 from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, PROMPT_COMPLETION, SPAN_ID, Feature, token_features
-from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.datasets import facts_of
+from ul2_tasks.tasks.graphs import no_autograph, python_op
 
 _AT_A_TIME = 128  # examples, and rows
 # Rows as `random_access.batches.make_batch` gives them, how many tokens each has where it is known, and the number of the first.

@@ -25,8 +25,8 @@ from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import TOKEN_FEATURES
-from ul2_tasks.graphs import no_autograph, traced_once
 from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
+from ul2_tasks.tasks.graphs import no_autograph, traced_once
 from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
 from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, as_vocabulary, special_tokens
 

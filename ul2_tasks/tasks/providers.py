@@ -26,7 +26,6 @@ from ul2_tasks.denoisers.lengths import Chunk
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.denoisers.solution import Solution, solve
 from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
-from ul2_tasks.graphs import no_autograph
 from ul2_tasks.mixtures.chat import Chat, objective_of
 from ul2_tasks.mixtures.description import Description
 from ul2_tasks.mixtures.examples import Reading as Chosen
@@ -40,6 +39,7 @@ from ul2_tasks.sources.words import code_in_words
 from ul2_tasks.tasks.arguments import Reader, check_splits, reader_of
 from ul2_tasks.tasks.corpus_task import CorpusView
 from ul2_tasks.tasks.datasets import with_id_shift
+from ul2_tasks.tasks.graphs import no_autograph
 from ul2_tasks.tasks.mixing import sample_examples
 from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 from ul2_tasks.tasks.sources import our_source, seqio_source

@@ -21,10 +21,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.records import PROBLEM, Record, in_lists
+from ul2_tasks.tasks.graphs import no_autograph, python_op
 
 MAX_OPEN = 128  # five tasks of a mixture read 16 shards each
 _SHARDS_AT_A_TIME = 16  # as in SeqIO's sources

@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
-from ul2_tasks.graphs import no_autograph, python_op
 from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
@@ -34,6 +33,7 @@ from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
 from ul2_tasks.random_access.windows import Stream, Stretch
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.datasets import Facts, facts_of, known
+from ul2_tasks.tasks.graphs import no_autograph, python_op
 from ul2_tasks.tasks.vocabulary import id_shift
 
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.

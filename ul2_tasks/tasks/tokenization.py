@@ -13,9 +13,9 @@ from ul2_tasks.corpus.check_texts import check_texts
 from ul2_tasks.corpus.configuration import CorpusConfiguration, as_json, digest, settings, text_tokenizer
 from ul2_tasks.corpus.tfrecords import SKIPPED
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
-from ul2_tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.records import PROBLEM
+from ul2_tasks.tasks.graphs import no_autograph, python_op, ragged
 from ul2_tasks.tasks.sources import record_batches
 from ul2_tasks.tasks.vocabulary import id_shift
 from ul2_tasks.tokenizers.base import Vocabulary

@@ -17,7 +17,7 @@ import seqio
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from ul2_tasks.graphs import python_op, ragged
+from ul2_tasks.tasks.graphs import python_op, ragged
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.by_name import open_for_modes
