@@ -889,7 +889,7 @@ CHAT = [
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
-            "lengths": Other({"lengths": {key: 500}}, "{tokens: None}" if key == "tokens" else "{}", f"{{{key}: 500}}"),
+            "lengths": Other({"lengths": {key: 500}}, "{tokens: null}" if key == "tokens" else "{}", f"{{{key}: 500}}"),
             "corpus": OTHER_CORPUS,
         },
         texts=said(key, shift=1),
@@ -956,7 +956,7 @@ CHAT += [
         state=CHECKPOINT,
         others={
             "seed": SEEDS,
-            "lengths": Other({"lengths": {"tokens": 500}}, "tokens: None", "tokens: 500"),
+            "lengths": Other({"lengths": {"tokens": 500}}, "tokens: null", "tokens: 500"),
             "corpus": OTHER_CORPUS,
         },
         texts=said("tokens", shift=1),
