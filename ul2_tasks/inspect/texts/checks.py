@@ -53,9 +53,12 @@ def binomial_interval(trials: int, probability: float) -> tuple[int, int]:
         return (round(trials * probability),) * 2
     numbers = np.arange(1, trials + 1)
     ratios = (trials - numbers + 1) / numbers * (probability / (1 - probability))  # of the probability of a count to that before it
-    logarithms = np.concatenate([[0.0], np.cumsum(np.log(ratios))]) + trials * np.log1p(-probability)
-    low, high = np.searchsorted(np.cumsum(np.exp(logarithms)), [SIGNIFICANCE / 2, 1 - SIGNIFICANCE / 2])
-    return int(low), min(int(high), trials)
+    logarithms = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    law = np.exp(logarithms - logarithms.max())
+    law /= law.sum()
+    # Each tail is added up from its own end, where sums are as exact as the tail is small.
+    low, above = (int(np.searchsorted(np.cumsum(tail), SIGNIFICANCE / 2, "right")) for tail in (law, law[::-1]))
+    return low, trials - above
 
 
 def _rates_check(tasks: Sequence[TaskStatistics | OtherTask]) -> Check:
