@@ -12,7 +12,7 @@ from image_support import RUN, S, image, png, read, registered  # noqa: E402
 from ul2_tasks import T5Gemma2Collator, UL2IterableDataset  # noqa: E402
 from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402
-from ul2_tasks.tasks.converters import EncDecFeatureConverter, PrefixLMFeatureConverter  # noqa: E402
+from ul2_tasks.tasks.converters import EncDecFeatureConverter, PrefixLMFeatureConverter, seqio_converter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -84,7 +84,9 @@ def numbered():
 
 
 @pytest.mark.parametrize("name", ["seen", "numbered"])
-@pytest.mark.parametrize("converter", [EncDecFeatureConverter(), PrefixLMFeatureConverter(), HuggingFaceFeatureConverter()])
+@pytest.mark.parametrize(
+    "converter", [EncDecFeatureConverter(), PrefixLMFeatureConverter(), seqio_converter(HuggingFaceFeatureConverter())]
+)
 def test_converters_that_know_no_images_refuse_them(seen, numbered, name, converter):
     with pytest.raises(ValueError, match="T5Gemma2Collator"):
         seqio.get_dataset(f"{name}_mix", LENGTHS, feature_converter=converter, num_epochs=1)
