@@ -126,10 +126,10 @@ def test_a_name_with_random_access_gives_seqio_and_pytorch_the_rows_of_examples(
     described = torch_dataset.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter)
     same = torch_dataset.UL2IterableDataset(examples, feature_converter=converter)
     by_name = torch_dataset.UL2IterableDataset("packed_numbers_mix", LENGTHS, feature_converter=converter)
-    graph = seqio.get_dataset("packed_numbers_mix", LENGTHS, converter, shuffle=True, num_epochs=None, seed=0).as_numpy_iterator()
-    for rows in (described, same, by_name, graph):
+    of_seqio = seqio.get_dataset("packed_numbers_mix", LENGTHS, seqio_converter(converter), shuffle=True, num_epochs=None, seed=0)
+    for rows in (described, same, by_name, of_seqio.as_numpy_iterator()):
         for row, of_examples in zip(itertools.islice(rows, 5), expected, strict=True):
-            assert row.keys() == of_examples.keys() == set(converter.get_model_feature_lengths(LENGTHS))
+            assert row.keys() == of_examples.keys() == set(converter.row_format.row_lengths(LENGTHS))
             for name, values in row.items():
                 assert np.asarray(values).tolist() == of_examples[name][0].tolist()
 
