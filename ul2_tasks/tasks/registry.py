@@ -59,8 +59,8 @@ def register_chat(*arguments: Any, format: str | None = None, **keywords: Any) -
         format: see `register`.
 
     >>> import ul2_tasks
-    >>> ul2_tasks.register_chat("docs")
-    'docs_chat'
+    >>> ul2_tasks.register_chat("talk")
+    'talk_chat'
     """
     return _add(Chat(*arguments, **keywords), format)
 
