@@ -23,8 +23,6 @@ ALLOWED = {
     ),
     **dict.fromkeys(
         (
-            "ul2_tasks/tasks/chat.py get_dataset",
-            "ul2_tasks/tasks/image_text.py get_dataset",
             "ul2_tasks/tasks/providers.py get_dataset",
             "ul2_tasks/tasks/providers.py get_task_dataset",
         ),

@@ -5,7 +5,7 @@ import pathlib
 
 TESTS = pathlib.Path(__file__).parent
 # Packages that are not in the extra `test`, and the marker of the tests that need them.
-WITH_TORCH = ("accelerate", "grain", "lightning", "megatron", "torch", "torchdata", "torchtitan", "trl")
+WITH_TORCH = ("accelerate", "lightning", "megatron", "torch", "torchdata", "torchtitan", "trl")
 WITH_T5X = ("airio", "jestimator", "t5x")
 OUTSIDE = {**{name: {"torch", "train", "docs"} for name in WITH_TORCH}, **{name: {"t5x"} for name in WITH_T5X}}
 

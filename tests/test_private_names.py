@@ -20,6 +20,8 @@ READ = {
     ("_check_compatible_features", "ul2_tasks/tasks/providers.py"),
     # os._exit: the end of a process without tearing down what waits for threads of TensorFlow
     ("_exit", "ul2_tasks/cli/errors.py"),
+    # that a SentencePiece vocabulary of SeqIO's tokenizes by another library
+    ("_use_fast_tokenizer", "ul2_tasks/tasks/vocabulary.py"),
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)
     ("_attn_implementation", "ul2_tasks/pytorch/packed_attention.py"),
     # what t5x's models leave to those that are made of them, the pass through the network; and what a checkpoint is restored with
@@ -40,6 +42,7 @@ READ = {
 FILLED_IN = {
     "FeatureConverter._convert_features",
     "Task._get_cached_source",
+    *(f"Vocabulary.{name}" for name in ("_base_vocab_size", "_decode", "_decode_tf", "_encode", "_encode_tf")),
 }
 
 

@@ -90,7 +90,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     (path / "corpus" / "one.txt").write_text("\n\n".join(documents))
     (path / "corpus" / "one.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in documents))
     write_megatron(seqio.TaskRegistry.get("ul2_corpus").corpus, str(path / "megatron"))
-    write_examples(ul2_tasks.Chat("talks"), str(path / "build"), {"tokens": None}, format="megatron")
+    write_examples(ul2_tasks.Chat(), str(path / "build"), {"tokens": None}, format="megatron")
     if importlib.util.find_spec("PIL"):  # the extra images
         settings = {"modes": {"[R]": 259}, "sentinels": range(368, 264, -1), "image_tokens": ImageTokens(262, 263, 264, 4)}
         stories = ul2_tasks.ImageText("stories", "embedded", seqio.ByteVocabulary(extra_ids=110), T5GEMMA2[0], **settings)

@@ -82,7 +82,7 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     (tmp_path / "seven.mp4").write_bytes(image(1))
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not there
     done = ul2("show", "--schema", "vlm_sft", "--corpus", tmp_path / "one.jsonl")
-    assert (done.exit_code, "the package av" in done.stderr) == (2, True)
+    assert (done.exit_code, "ul2_tasks[images]" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(

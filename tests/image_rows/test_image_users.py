@@ -6,6 +6,7 @@ import os
 import pytest
 from image_support import image
 
+from ul2_tasks import seqio_source
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.records import listed_records, open_records
@@ -66,7 +67,7 @@ def of_steps(record, draws):
 
 def test_a_plan_may_be_a_generator():
     assert len(samples(schema=of_steps)) == 2
-    found = next(open_image_text([RECORD], of_steps).get_dataset("train").as_numpy_iterator())
+    found = next(seqio_source(open_image_text([RECORD], of_steps)).get_dataset("train").as_numpy_iterator())
     assert (found["texts"].tolist(), found["images"].tolist()) == ([b"a", b""], [b"", image()])
 
 
@@ -83,7 +84,9 @@ def without(record, draws):
 )
 def test_what_a_plan_stumbles_over_is_a_problem_of_its_record(schema, told):
     assert sentence(schema=schema) == f"records, record 0: {told}"
-    assert next(open_image_text([RECORD], schema).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
+    assert (
+        next(seqio_source(open_image_text([RECORD], schema)).get_dataset("train").as_numpy_iterator())["problem"].decode() == told
+    )
 
 
 @pytest.mark.parametrize("encode", [lambda text: [[7]], lambda text: [1.5], lambda text: {"input_ids": [7]}, lambda text: [2**70]])

@@ -76,7 +76,7 @@ def examples(
     True
     """
     check_flag(task_id, "task_id")
-    reading = _reading(mixture, sequence_length, split, seed, shuffle, None, cache_dirs)
+    reading = _reading(mixture, sequence_length, split, seed, shuffle, use_cached=None, cache_dirs=cache_dirs)
     found = number_examples(reading.schedule, kinds_in(split, documents_in(split)), reading.order_seed, bool(shuffle))
     whole = _examples(reading, found, pack, task_id)
     size = reading.schedule.batch_size
@@ -100,7 +100,8 @@ def open_examples(
 
     What is registered is read from its cache with `use_cached`.
     """
-    reading = _reading(mixture, sequence_length, split, seed, shuffle, use_cached if isinstance(mixture, str) else None, cache_dirs)
+    cached = use_cached if isinstance(mixture, str) else None
+    reading = _reading(mixture, sequence_length, split, seed, shuffle, use_cached=cached, cache_dirs=cache_dirs)
     corpora = reading.corpora()
     windows = corpora if corpora.in_windows else None
     return _examples(reading, corpora.numbering, pack, windows=windows), windows
@@ -182,6 +183,7 @@ def _reading(
     split: str,
     seed: int,
     shuffle: bool,
+    *,
     use_cached: bool | None,
     cache_dirs: Sequence[str | os.PathLike],
 ) -> Reading:

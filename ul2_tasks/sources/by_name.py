@@ -80,7 +80,7 @@ def open_source(
         return MegatronSource(prefixes, eod)
     if eod is not None:
         raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {_in_a_line(spec)}.")
-    source = _open(spec, own, text_key, id_key, format, documents, as_json)
+    source = _open(spec, own, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
     if validation is None:
         return source
     if not isinstance(source, RecordSource):
@@ -110,6 +110,7 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
 def _open(
     spec: Any,
     own: DataSource | None,
+    *,
     text_key: str,
     id_key: str | None,
     format: str | None,
