@@ -73,7 +73,7 @@ def test_of_conversations(tmp_path):
     rows = re.findall(r"^'(.*)' +([01]) +([012])$", steps[4], re.MULTILINE)
     assert rows
     assert all((trained == "1") == (group != "0") for _, trained, group in rows)
-    assert json.loads((folder / "megatron" / "manifest.json").read_text())
+    assert json.loads((folder / "megatron" / "_manifest.json").read_text())
     assert falls(steps[7])
 
 

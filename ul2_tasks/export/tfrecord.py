@@ -47,7 +47,7 @@ def masked_crc32c(data: bytes) -> int:
     """The checksum of a record.
 
     >>> hex(masked_crc32c(b"123456789"))
-    '0xc21c0da3'
+    '0xc78ab0e5'
     """
     crc = int(_crc32c(np.frombuffer(data, np.uint8), _TABLE))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
