@@ -27,6 +27,7 @@ CORE = {
     "files": set(),
     "images": set(),
     "store": set(),
+    "tokenizers": set(),
     "sources": set(),
     "jobs": set(),
     "chat": set(),
@@ -62,12 +63,18 @@ NEED = {
     "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses LossGroupWeights GroupLossTrainer"
     " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
 }
+# The files that import a package of an extra, because all of their names need it.
+OF_EXTRAS = {"jinja2": {"chat.template_engine"}, "matplotlib": {"inspect.texts.report_plots"}}
 LENGTHS = {"inputs": 96, "targets": 80}
 DESCRIBED = """
 import ul2_tasks
 
-seen = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(4060, 4061, 4062, 4))
 both = ul2_tasks.Mix("both", {ul2_tasks.Mixture("one"): 1, ul2_tasks.Mixture("other", denoisers="UL2R"): 2})
+"""
+SEEN = """
+import ul2_tasks
+
+seen = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(4060, 4061, 4062, 4))
 """
 IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
 
@@ -88,7 +95,8 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def files_of_the_core() -> list[str]:
     found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
     doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
-    doors |= set() if importlib.util.find_spec("jinja2") else {"chat.template_engine"}
+    for package, of_package in OF_EXTRAS.items():
+        doors |= set() if importlib.util.find_spec(package) else of_package
     return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
 
 
@@ -157,8 +165,11 @@ def commands(folder: pathlib.Path) -> dict[str, str]:
         "lengths": ul2(f"lengths {texts} --lengths 96,80 --json"),
     }
     (folder / "described.py").write_text(DESCRIBED)
-    of_texts, images = f"--corpus {folder / 'texts.jsonl'}", f"{folder / 'described.py'}:seen"
-    for name in (f"core {of_texts} --lengths 96,80", "chat", f"{images} --lengths 256,192", f"{folder / 'described.py'}:both"):
+    (folder / "images.py").write_text(SEEN)
+    of_texts, of_images = f"--corpus {folder / 'texts.jsonl'}", f"{folder / 'images.py'}:seen --lengths 256,192"
+    if not HAS_PILLOW:
+        assert "pip install 'ul2_tasks[images]'" in ul2(f"show {of_images}", fails=True)
+    for name in (f"core {of_texts} --lengths 96,80", "chat", *[of_images] * HAS_PILLOW, f"{folder / 'described.py'}:both"):
         for command in ("show --count 1", "stats --examples 60", "lengths", "doctor"):
             called = f"{command} {name}"
             printed[called.replace(str(folder), "FOLDER")] = ul2(called + " --json")
@@ -179,15 +190,16 @@ def plain(example: dict) -> dict:
     return {key: value for key, value in example.items() if key != "origins"}
 
 
-def ul2(command: str) -> str:
-    """What a command prints."""
+def ul2(command: str, fails: bool = False) -> str:
+    """What a command prints; of one that fails the error."""
     from click.testing import CliRunner
 
     import ul2_tasks.cli
 
     done = CliRunner().invoke(ul2_tasks.cli.main, command.split())
-    assert done.exit_code == 0 or command.startswith("doctor"), done.output  # which may find clashes in an environment
-    return done.output if command.startswith("cache") else done.stdout
+    may_fail = fails or command.startswith("doctor")  # which may find clashes in an environment
+    assert done.exit_code == 0 or may_fail, done.output
+    return done.output if fails or command.startswith("cache") else done.stdout
 
 
 def tokens(folder: pathlib.Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ul2_tasks.extras import needs
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.pixels import pillow
 
@@ -220,7 +221,8 @@ def _drawn_from(items: Sequence[Any], count: int, draws: Draws, name: str) -> li
 
 def _drawn(scene: _Scene) -> bytes:
     """The image, as PNG."""
-    from PIL import ImageDraw, ImageFont
+    with needs("the example set", "images"):
+        from PIL import ImageDraw, ImageFont
 
     width, height = scene.size
     image = pillow().new("RGB", scene.size, _GROUNDS[scene.ground])
