@@ -41,7 +41,9 @@ class Counted:
 
     @property
     def held(self) -> int:
-        return sum(array.nbytes for array in self.given.values())
+        # A list of references is taken at once; threads that fetch may add to the dictionary meanwhile.
+        arrays = (reference() for reference in self.given.valuerefs())
+        return sum(array.nbytes for array in arrays if array is not None)
 
 
 @pytest.fixture(autouse=True)
