@@ -62,7 +62,7 @@ def measured(folder: pathlib.Path, documents: int, length: int, repeats: int) ->
         raise SystemExit(f"--documents must be more, got {documents:,}: they fit into a window of {WINDOW_TOKENS:,} tokens.")
     seqio.add_global_cache_dirs([str(folder)])
     ul2_tasks.register("joined", str(path), mixture.vocabulary)
-    ul2_tasks.register("apart", str(path), mixture.vocabulary, merge_examples=False, source=mixture)
+    ul2_tasks.register("apart", mixture, merge_examples=False)
 
     def read(name: str, use_cached: bool, epochs: int) -> tuple[float, int]:
         began = time.process_time()
