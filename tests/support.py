@@ -14,6 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.solution import DenoisingConfiguration
+from ul2_tasks.mixtures.mixture import described_tasks
 from ul2_tasks.tasks.preprocessors import chunk, corrupt, solve_features
 from ul2_tasks.tasks.vocabulary import special_in_seqio
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
@@ -229,3 +230,9 @@ def at_once(function, count=8):
 def refused(found):
     """The sentences of those jobs that were refused because another one has their folder."""
     return [str(one) for one in found if isinstance(one, ValueError) and "is writing to" in str(one) and "Wait for it" in str(one)]
+
+
+def described(task):
+    """What the description of a registered task of text says of it: its special ids, and its chunks."""
+    (found,) = described_tasks(task.description)
+    return found

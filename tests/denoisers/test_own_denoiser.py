@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import seqio
-from support import byte_vocabulary, flat
+from support import byte_vocabulary, described, flat
 
 from ul2_tasks import register
 from ul2_tasks.denoisers.denoisers import Denoiser
@@ -68,7 +68,7 @@ def test_a_class_that_is_written_anew_is_another_denoiser():
         source = MemoryDataSource(lambda: DOCUMENTS, validation=0)
         (task,) = seqio.get_mixture_or_task(register(f"gaps_anew_{number}", source, BYTES, denoiser, modes=MODES)).tasks
         examples = task.get_dataset(LENGTHS, "train", shuffle=False, seed=0).as_numpy_iterator()
-        full = [invert(example, denoiser, task.special_tokens()) for example in examples][:-1]
+        full = [invert(example, denoiser, described(task).special_tokens()) for example in examples][:-1]
         noise.append({int(part.is_noise.sum()) for part in full})
     assert len(noise[0]) > 1
     assert len(noise[1]) == 1
@@ -88,7 +88,7 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
     )
     (task,) = seqio.get_mixture_or_task(name).tasks
     examples = list(seqio.Task.get_dataset(task, LENGTHS, "train", False, False, seed=0).as_numpy_iterator())
-    found = [invert(example, denoiser, task.special_tokens()) for example in examples]
+    found = [invert(example, denoiser, described(task).special_tokens()) for example in examples]
 
     assert flat(part.chunk.tolist() for part in found) == flat(map(BYTES.encode, in_order))
     for example, part in zip(examples, found):
@@ -99,4 +99,4 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
         longest = example_lengths(denoiser, length, mode_tokens=1)
         assert len(example["inputs"]) <= longest[0]
         assert len(example["targets"]) <= longest[1]
-    assert max(len(part.chunk) for part in found) == task.full_chunk(LENGTHS).length
+    assert max(len(part.chunk) for part in found) == described(task).solve(LENGTHS).full.length

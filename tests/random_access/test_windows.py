@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import iterate
+from support import described, iterate
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
@@ -52,7 +52,7 @@ def chunks(name, found):
     made = []
     for example in found:
         task = seqio.TaskRegistry.get(example["task"].decode())
-        special = special_in_seqio(task.special_tokens(), task.vocabulary)
+        special = special_in_seqio(described(task).special_tokens(), task.description.vocabulary)
         made.append(invert({key: example[key] for key in LENGTHS}, task.denoiser, special).chunk.tolist())
     return made
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import seqio
-from support import flat, mistral_model, restore_all, t5_model
+from support import described, flat, mistral_model, restore_all, t5_model
 
 from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.corpus.corpus import corpus_settings
@@ -63,7 +63,7 @@ def test_every_token_of_every_document_comes_back_and_no_text_becomes_a_special_
     mixture = seqio.get_mixture_or_task(register(name, path, spec, TWO[:1], separate_documents=separate_documents, **settings))
     encode = mixture.tasks[0].source.corpus.tokenizer.encode
     for task in mixture.tasks:
-        special = task.special_tokens()
+        special = described(task).special_tokens()
         end = [special.eos] if separate_documents else []
         examples = list(task.get_dataset(LENGTHS, "train", shuffle=False).as_numpy_iterator())
         tokens = restore_all(examples, task.denoiser, special)

@@ -15,6 +15,7 @@ from support import (
     byte_vocabulary,
     denoise,
     denoiser_id,
+    described,
     features,
     flat,
     mistral_model,
@@ -221,7 +222,7 @@ def test_registered_tasks_are_exact_through_the_stock_get_dataset(settings):
     for task in seqio.get_mixture_or_task(name).tasks:
         arguments = LENGTHS, "train", False, False
         examples = list(seqio.Task.get_dataset(task, *arguments, seed=1).as_numpy_iterator())
-        special, full = special_for(task.denoiser, BYTES, MODES), task.full_chunk(LENGTHS)
+        special, full = special_for(task.denoiser, BYTES, MODES), described(task).solve(LENGTHS).full
         assert restore_all(examples, task.denoiser, special) == flat(documents)
         exact = [example for example in examples if len(restore(example, task.denoiser, special)) == full.length]
         assert {(len(example["inputs"]), len(example["targets"])) for example in exact} <= {(full.inputs, full.targets)}

@@ -8,6 +8,7 @@ import seqio
 import tensorflow as tf
 from support import byte_vocabulary
 
+import ul2_tasks
 from ul2_tasks import (
     T5GEMMA2,
     UL2,
@@ -180,3 +181,17 @@ def test_conversations_that_are_mixed_have_both_formats():
     assert set(seqio.get_mixture_or_task("two_talks_chat").output_features) == {"tokens", "loss_mask", "span_id"}
     with pytest.raises(ValueError, match="format"):
         register("plain", format="chat")
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: register(Mixture("told_twice"), denoisers="UL2"), "arguments"),
+        (lambda: register(name=Mixture("told_twice"), denoisers="UL2"), "arguments"),
+        (lambda: ul2_tasks.seqio_source("texts/*.jsonl"), "source"),
+        (lambda: ul2_tasks.seqio_converter(seqio.EncDecFeatureConverter()), "converter"),
+    ],
+)
+def test_what_is_not_taken_is_named(call, argument):
+    with pytest.raises(ValueError, match=f"^{argument} must be"):
+        call()

@@ -10,7 +10,7 @@ from support import byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.tasks.providers import denoising_tasks, other_tasks
+from ul2_tasks.tasks.providers import is_ours
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -63,8 +63,8 @@ def test_the_rates_are_the_weights_and_each_example_says_whose_it_is():
     )
     (theirs,) = {(*example["inputs"].tolist(), 0, *example["targets"].tolist()) for example in examples if not example["denoiser"]}
     assert theirs == (*BYTES.encode(QUESTION)[:63], 1, 0, *BYTES.encode(ANSWER), 1), "trimmed by SeqIO, as in any mixture"
-    assert [task.name for task in other_tasks(mixture.name)] == ["supervised_task"]
-    assert [task.name for task in denoising_tasks(mixture.name)] == ["supervised_ul2_r1", "supervised_ul2_s"]
+    assert [task.name for task in mixture.tasks if not is_ours(task)] == ["supervised_task"]
+    assert [task.name for task in mixture.tasks if is_ours(task)] == ["supervised_ul2_r1", "supervised_ul2_s"]
 
 
 def test_mixtures_nest_and_their_rates_are_their_shares():

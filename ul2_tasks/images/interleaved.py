@@ -69,16 +69,6 @@ class ImageTokens:
 T5GEMMA2_IMAGE = ImageTokens()
 
 
-def shifted(image_tokens: ImageTokens, by: int) -> ImageTokens:
-    """The same with other ids: those of a vocabulary whose ids are so much higher than the tokenizer's own.
-
-    >>> shifted(ImageTokens(boi_id=7, image_id=8, eoi_id=9), 1).ids
-    (8, 9, 10)
-    """
-    boi_id, image_id, eoi_id = (id + by for id in image_tokens.ids)
-    return dataclasses.replace(image_tokens, boi_id=boi_id, image_id=image_id, eoi_id=eoi_id)
-
-
 class Interleaved(NamedTuple):
     """A record as ids: [tokens] int32, and `images`, its P images as the layout has them.
 

@@ -197,7 +197,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
 
 @dataclasses.dataclass(frozen=True)
 class DescribedTask:
-    """A denoiser of a mixture and the corpus that it reads: what is a `UL2Task` with SeqIO."""
+    """A denoiser of a mixture and the corpus that it reads, of which SeqIO has a `UL2Task`."""
 
     name: str
     corpus: Corpus
@@ -241,27 +241,6 @@ class HasDenoiser(Protocol):
     def denoiser(self) -> Denoiser: ...
 
 
-class NamedDenoising(HasDenoiser, Protocol):
-    """A task with a denoiser and a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Solvable(Protocol):
-    """A denoising task, described or of SeqIO."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def corpus(self) -> Corpus: ...
-    @property
-    def configuration(self) -> DenoisingConfiguration: ...
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-    def solve(self, sequence_length: Mapping[str, int] | None, /) -> Solution: ...
-
-
 def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
     """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
     names = list(dict.fromkeys(task.denoiser.name for task in tasks))
@@ -270,18 +249,8 @@ def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collect
     return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
-def registered_as(task: NamedDenoising) -> str:
-    """The NAME of the mixture that a task NAME_<denoiser> was made for."""
-    return task.name.removesuffix(f"_{task.denoiser.name}")
-
-
-def name_of(mixture: Any) -> str:
-    """The name of a registered mixture; of a description, the name that it is registered under."""
-    return mixture if isinstance(mixture, str) else f"{mixture.name}_mix"
-
-
 def solved_members(
-    tasks: Sequence[Solvable], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
+    tasks: Sequence[DescribedTask], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
 ) -> list[Member]:
     """Denoising tasks as `random_access` takes them."""
     return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]

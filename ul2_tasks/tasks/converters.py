@@ -16,6 +16,7 @@ import tensorflow as tf
 from ul2_tasks.example_features import CHAT, EXAMPLE, NO_TASK, TASK_ID, Feature, token_features
 from ul2_tasks.models.arrays import model_arrays
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.scalars import short
 from ul2_tasks.tasks.datasets import facts_of
 from ul2_tasks.tasks.of_dataset import row_source, rows_of, specs_of
 from ul2_tasks.tasks.vocabulary import id_shift
@@ -277,6 +278,11 @@ def seqio_converter(
             package and mixtures of them, which tell.
 
     Raises:
-        ValueError: when it converts, `vocabulary` is missing, or its ids are not the tasks'.
+        ValueError: `converter` is another; or, when it converts, `vocabulary` is missing, or its ids are not the tasks'.
     """
+    if not isinstance(converter, HuggingFaceFeatureConverter | HuggingFaceChatConverter):
+        raise ValueError(
+            f"converter must be a HuggingFaceFeatureConverter or HuggingFaceChatConverter, got {short(converter)}. Pass a"
+            " converter of SeqIO to seqio.get_dataset itself."
+        )
     return _OfTransformers(converter, vocabulary)

@@ -44,7 +44,7 @@ class OfSeqIO(Description):
 
     def _error(self) -> ValueError:
         return ValueError(
-            f"mixture must have tasks of ul2_tasks alone, got {self.name!r}, which SeqIO makes. Read it with get_dataset, or mix"
+            f"mixture must have tasks that make examples by ul2_tasks alone, got {self.name!r}. Read it with get_dataset, or mix"
             " the same tasks with ul2_tasks.mix."
         )
 

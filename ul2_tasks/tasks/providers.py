@@ -16,22 +16,18 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.chat.objective import CHAT, FORMATS, Objective, salt_of
-from ul2_tasks.chat.supervision import Supervision
+from ul2_tasks.chat.objective import CHAT, salt_of
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.denoisers.lengths import Chunk
-from ul2_tasks.denoisers.pieces import PieceLimits
-from ul2_tasks.denoisers.solution import Solution, solve
 from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
-from ul2_tasks.mixtures.chat import Chat, objective_of
+from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import Description
 from ul2_tasks.mixtures.examples import Reading as Chosen
-from ul2_tasks.mixtures.image_text import ImageText, limits_of, special_tokens_beside
+from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
-from ul2_tasks.mixtures.mixture import Mixture, denoising_of, with_denoisers
+from ul2_tasks.mixtures.mixture import Mixture, denoising_of
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.numbering import Share, check_hosts
 from ul2_tasks.scalars import as_python
@@ -45,8 +41,6 @@ from ul2_tasks.tasks.preprocessors import denoise, split_into_chunks
 from ul2_tasks.tasks.sources import our_source, seqio_source
 from ul2_tasks.tasks.tf_data import Reading, seed_of
 from ul2_tasks.tasks.vocabulary import seqio_vocabulary
-from ul2_tasks.tokenizers.base import Vocabulary
-from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 MARKS = frozenset({LOSS_MASK, SPAN_ID})
 TOKENS = "tokens"  # what chats have instead of inputs and targets
@@ -101,55 +95,11 @@ class UL2Task(seqio.Task):
         examples = read(self, self.description, reader_of(seed, num_epochs, shard_info), features=kept, **common).dataset()
         return _with_images(examples) if self.has_images else examples
 
-    # What `export` and `inspect` ask of the tasks of a kind.
-
     @property
     def denoiser(self) -> Denoiser:
         """That of the task, where it has one."""
         (denoiser,) = self.description.denoisers
         return denoiser
-
-    @property
-    def configuration(self) -> Any:
-        """Of texts, how the denoiser makes examples of the corpus; of other kinds the description."""
-        return denoising_of(self.description, self.denoiser) if isinstance(self.description, Mixture) else self.description
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.description.vocabulary
-
-    def special_tokens(self) -> SpecialTokens:
-        """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
-        if isinstance(self.description, ImageText):
-            return special_tokens_beside(self.description, self.denoiser)
-        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode)
-
-    def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
-        """Finds the special ids and the full chunk within these budgets; see `solution.solve`."""
-        self.corpus.check_keeps_out(self.name, self.configuration.special_tokens)
-        return solve(sequence_length, self.vocabulary, self.configuration)
-
-    def full_chunk(self, sequence_length: Mapping[str, int] | None) -> Chunk:
-        """The chunk that every chunk is within these budgets, except at the end of the corpus or of a document."""
-        return self.solve(sequence_length).full
-
-    def limits(self, sequence_length: Mapping[str, int] | None) -> PieceLimits:
-        """Of a task with images, what its examples have to be within these budgets."""
-        (limits,) = limits_of(self.description, sequence_length)
-        return limits
-
-    @property
-    def format(self) -> str:
-        """Of conversations, what examples they make."""
-        return CHAT if TOKENS in self.output_features else FORMATS[1]
-
-    @property
-    def objective(self) -> Objective:
-        return objective_of(self.description, self.format)
-
-    @property
-    def supervision(self) -> Supervision:
-        return self.objective.supervision
 
 
 def beside_images(task: seqio.Task) -> seqio.Task:
@@ -275,40 +225,9 @@ class UL2Mixture(seqio.Mixture):
         return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
 
-def denoising_tasks(mixture: str, denoisers: Collection[str] | None = None) -> list[UL2Task]:
-    """The tasks of texts of a registered mixture, in its order; `other_tasks` gives the others.
-
-    `mixture` may name a single task. `denoisers` are the names of the denoisers whose tasks are wanted; None for all. Raises a
-    ValueError where there is none, or a name is of none.
-    """
-    if not (tasks := tasks_of_kind(mixture, Mixture)):
-        raise ValueError(f"mixture must have a denoising task, got {mixture!r}. Pass one that ul2_tasks.register or mix returned.")
-    return with_denoisers(mixture, tasks, denoisers)
-
-
-def other_tasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture that are not of texts, in its order."""
-    return [task for task in subtasks(mixture) if not is_of(task, Mixture)]
-
-
-def tasks_of_kind(mixture: str, kind: type) -> list[UL2Task]:
-    """The tasks of a registered mixture, or the task itself, whose descriptions are of a kind, in its order."""
-    return [task for task in subtasks(mixture) if is_of(task, kind)]
-
-
-def subtasks(mixture: str) -> list[seqio.Task]:
-    """The tasks of a registered mixture, or the task itself, in its order."""
-    return list(seqio.get_subtasks(seqio.get_mixture_or_task(mixture)))
-
-
 def is_ours(task: seqio.Task) -> bool:
     """Whether a task is of this package: SeqIO makes the examples of others."""
     return isinstance(task, UL2Task)
-
-
-def is_of(task: seqio.Task, kind: type) -> bool:
-    """Whether a task is of this package, and its description of a kind."""
-    return is_ours(task) and isinstance(task.description, kind)
 
 
 def read(
@@ -343,19 +262,6 @@ def read(
     share = Share(host, hosts, turns=numbering.turns)
     stream = functools.partial(corpora.stream, host=host, hosts=hosts, epochs=num_epochs) if windows else None
     return Reading(numbering, budgets, num_epochs, share, features, told, seed is not None, stream)
-
-
-def rates_among(mixture: seqio.Mixture, examples: int) -> dict[str, float]:
-    """The part that each task of a mixture has of its first examples; with a schedule of those stages that they are of."""
-    description = getattr(mixture, "description", None)
-    if not isinstance(description, Mix) or not description.planned:
-        return {task.name: mixture.get_rate(task) / mixture.total_rate for task in mixture.tasks}
-    parts = {task.name: 0.0 for task in mixture.tasks}
-    firsts = [min(first, examples) for first, _ in description.stages]
-    for first, stop, (_, rates) in zip(firsts, [*firsts[1:], examples], description.stages):
-        for name, rate in rates.items():
-            parts[name] += (stop - first) * rate / sum(rates.values())
-    return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
 _IMAGES = seqio.Feature(seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.string, rank=1)  # any number of encoded images

@@ -46,8 +46,8 @@ def register(*arguments: Any, format: str | None = None, **keywords: Any) -> str
     first = arguments[0] if arguments else keywords.get("name")
     if not isinstance(first, Description):
         return _add(Mixture(*arguments, **keywords), format)
-    if len(arguments) + len(keywords) > 1:
-        raise ValueError(f"arguments must be left out beside a description, got {[*arguments[1:], *keywords]}. Give it them.")
+    if more := [*arguments[1:], *(key for key in keywords if arguments or key != "name")]:
+        raise ValueError(f"arguments must be left out with a description, got {more}. Pass them to {type(first).__name__}.")
     return _add(first, format)
 
 

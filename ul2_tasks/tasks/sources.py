@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH, IMAGES
 from ul2_tasks.files import listing
+from ul2_tasks.scalars import short
 from ul2_tasks.sources.base import DataSource, RecordSource, TfdsName, as_source
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
@@ -37,7 +38,11 @@ def seqio_source(source: DataSource) -> seqio.DataSource:
     It shards, shuffles from a seed, and iterators over it can be saved. It gives {text_key, "problem", id_key if there is one:
     string scalars}; `problem` says what is wrong with a record, and is empty where nothing is. Of texts and images it gives
     {"texts", "images": [places] strings, "where", "problem": string scalars}.
+
+    Raises a ValueError for what is no source of this package.
     """
+    if not isinstance(source, DataSource):
+        raise ValueError(f"source must be one of ul2_tasks, got {short(source)}. Pass ul2_tasks.open_source(..) of it.")
     return source.inner if isinstance(source, SeqioRecords) else OurSource(source)
 
 

@@ -4,15 +4,14 @@ import itertools
 import json
 
 import pytest
-import seqio
 from support import KINDS, restore
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, CausalDenoiser, SequentialDenoiser, description_of, register
 from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.inspect.tasks import text_tasks
 from ul2_tasks.inspect.texts.draw import draw
 from ul2_tasks.sources.memory import MemoryDataSource
-from ul2_tasks.tasks.providers import denoising_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}
 
@@ -23,14 +22,14 @@ def in_memory(*texts) -> MemoryDataSource:
 
 def test_each_task_gives_its_examples_and_their_own_numbers():
     mixture = register("samples_kinds", denoisers=KINDS, vocabulary="bytes")
-    tasks = {task.name: task for task in seqio.get_mixture_or_task(mixture).tasks}
+    tasks = {task.name: task for task in text_tasks(description_of(mixture))}
     samples = list(draw(description_of(mixture), LENGTHS, 3))
     assert [(sample.task, sample.number) for sample in samples] == [(name, number) for name in tasks for number in range(3)]
     assert len(tasks) == len(KINDS)
     for sample in samples:
         denoiser, special = tasks[sample.task].denoiser, tasks[sample.task].special_tokens()
         assert (sample.denoiser, sample.mode) == (denoiser.name, denoiser.mode)
-        counts, full = sample.counts, tasks[sample.task].full_chunk(LENGTHS)
+        counts, full = sample.counts, tasks[sample.task].solve(LENGTHS).full
         assert (counts.chunk, counts.spans) == (full.length, full.spans)
         assert counts.chunk == len(restore(sample.ids, denoiser, special))
         assert counts.corruption_rate == counts.noise / counts.chunk
@@ -67,7 +66,7 @@ BORDERS = {
 def test_borders_stand_where_another_document_begins_and_nowhere_else(kind):
     texts, denoisers, settings = BORDERS[kind]
     mixture = register(f"samples_borders_{kind}", in_memory(*texts), "bytes", denoisers, **settings)
-    tasks = {task.name: task for task in denoising_tasks(mixture)}
+    tasks = {task.name: task for task in text_tasks(description_of(mixture))}
     borders = 0
     for sample in draw(description_of(mixture), LENGTHS, 4):
         task = tasks[sample.task]

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 from support import restore
 
-from ul2_tasks import MemoryDataSource, register
+from ul2_tasks import MemoryDataSource, description_of, register
 from ul2_tasks.inspect.find import find
 from ul2_tasks.inspect.run import Run, locations_of, stores
 from ul2_tasks.inspect.steps import fed_at, show_step
-from ul2_tasks.tasks.providers import denoising_tasks
+from ul2_tasks.inspect.tasks import text_tasks
 
 LENGTHS = {"inputs": 64, "targets": 64}
 TEXTS = [f"the document of number {number} has {number % 7} words more" + " more" * (number % 7) for number in range(90)]
@@ -30,7 +30,7 @@ def test_what_is_shown_is_the_examples_of_these_numbers(run):
     fed = fed_at(found, numbers, count=100)
     assert sorted(each.sample.number for each in fed) == list(numbers)
     _, store = stores(found)["stepped_corpus"]
-    tasks = {task.name: task for task in denoising_tasks(run.mixture)}
+    tasks = {task.name: task for task in text_tasks(description_of(run.mixture))}
     for each in fed:
         number, location = each.sample.number, each.location
         example = found.epoch(number // len(found))[number % len(found)]
@@ -59,7 +59,7 @@ def test_the_examples_of_packed_rows_are_shown_each_with_its_address():
     packed = Run(register("stepped_rows", source, chunk_tokens=20), LENGTHS, pack=True, batch_size=8)
     found = packed.examples()
     _, store = stores(found)["stepped_rows_corpus"]
-    tasks = {task.name: task for task in denoising_tasks(packed.mixture)}
+    tasks = {task.name: task for task in text_tasks(description_of(packed.mixture))}
     rows = range(len(found) - 3, len(found) + 9)
     fed = fed_at(found, rows, count=1000)
     assert len(fed) > 2 * len(rows)

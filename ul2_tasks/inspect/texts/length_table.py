@@ -15,7 +15,6 @@ from ul2_tasks.denoisers.lengths import Chunk, chunk_length, sentinels_needed
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.inspect.tasks import other_tasks, text_tasks
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span, packed_fill
-from ul2_tasks.mixtures.mixture import registered_as
 
 if TYPE_CHECKING:
     from ul2_tasks.mixtures.description import Description
@@ -92,7 +91,7 @@ def look_at(mixture: Description | Mix, sequence_length: Mapping[str, int]) -> L
         tasks.append(TaskLengths(task.name, task.denoiser.name, solution.full, needed, present))
         if lone := lone_span(task.denoiser, solution.full, sequence_length):
             notes.append(Remark(task.name, *lone))
-    corpora = list(dict.fromkeys(f"{registered_as(task)}_mix" for task in of_ours))
+    corpora = list(dict.fromkeys(f"{task.name.removesuffix(task.denoiser.name)}mix" for task in of_ours))
     denoisers = [task.denoiser for task in of_ours] if len(mixture.leaves) == 1 else []
     return Lengths(
         mixture=mixture.registered_name(sequence_length),
