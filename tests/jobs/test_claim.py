@@ -222,7 +222,7 @@ def write(shard, advance=lambda more: None, content="some text"):
             advance(1)
         return {"file": shard.files[0], "bytes": len(content)}
 
-    write_shard(shard, prepare=lambda: None, write=write_file, where=lambda: shard.name)
+    write_shard(shard, write=write_file, where=lambda: shard.name)
 
 
 @pytest.mark.parametrize(

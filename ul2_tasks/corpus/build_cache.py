@@ -155,7 +155,7 @@ def _write_shard(shard: SourceShard, *, corpus: Corpus, advance: Callable[[int],
         except ValueError as error:
             raise RuntimeError(f"{where()}: {error}") from error
 
-    write_shard(shard, lambda: None, write, where)
+    write_shard(shard, write, where)
 
 
 def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], None]) -> dict:

@@ -305,7 +305,7 @@ def _write_shard(shard: ExportShard, export: Export, advance: Callable[[int], No
             raise RuntimeError(f"a worker would write other examples: {changes}. Give all workers the same corpus and package.")
         return _write_files(shard, export, advance)
 
-    write_shard(shard, lambda: None, write, where=lambda: f"{export.description.name}, {shard.name}")
+    write_shard(shard, write, where=lambda: f"{export.description.name}, {shard.name}")
 
 
 def _write_files(shard: ExportShard, export: Export, advance: Callable[[int], None]) -> dict:

@@ -135,16 +135,15 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
     return waiting
 
 
-def write_shard(shard: JobShard, prepare: Callable[[], object], write: Callable[[], dict], where: Callable[[], str]) -> None:
+def write_shard(shard: JobShard, write: Callable[[], dict], where: Callable[[], str]) -> None:
     """Writes the files of a shard and then its record, unless there is one. Runs on a worker.
 
-    `prepare` is called first, and registers what the worker needs. `write` writes the files, see `temporary_files`, and returns
-    what becomes the record, see `finished_shards`. What it says of files is compared with those that are there. Where something
-    cannot be read or written, a RuntimeError says what, and why; `where` names the shard in it.
+    `write` writes the files, see `temporary_files`, and returns what becomes the record, see `finished_shards`. What it says of
+    files is compared with those that are there. Where something cannot be read or written, a RuntimeError says what, and why;
+    `where` names the shard in it.
     """
     if exists(shard.record):
         return
-    prepare()
     try:
         record: Any = {**write(), **({"reads": shard.reads} if any(shard.reads) else {})}
         for file in record.get("files", [record]):
