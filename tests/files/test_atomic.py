@@ -60,7 +60,7 @@ def test_a_file_is_on_the_disk_before_its_name_and_the_name_before_what_follows(
             file.write("text")
         return {"file": "a.txt", "bytes": 4}
 
-    write_shard(shard, lambda: None, write, str)
+    write_shard(shard, write, str)
     assert len(done) == 6, done
     for number, folder in ((0, str(tmp_path)), (3, shard.records)):
         written, (_, renamed), named = done[number : number + 3]

@@ -9,7 +9,7 @@ import mistral_common
 import pytest
 import seqio
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -164,6 +164,8 @@ def small(folder, words, model=models.WordLevel, special=("</s>",), added=(), eo
 
 @given(text=st.text())
 def test_any_text_becomes_what_transformers_makes_of_it(text, vocabulary, oracle):
+    # The next test but one has the names of special tokens, which `transformers` makes into the tokens.
+    assume(not any(str(token) in text for token in oracle.added_tokens_decoder.values()))
     ids, of_seqio = vocabulary.encode(text), seqio_vocabulary(vocabulary)
     assert ids == oracle.encode(text, add_special_tokens=False)
     assert of_seqio.encode_tf(tf.constant(text)).numpy().tolist() == [id + of_seqio.id_shift for id in ids]
