@@ -227,8 +227,7 @@ def test_the_site_builds(tmp_path):
 
 OF_MIXTURE = 'mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())'
 GIN = {  # by page, what is asked of its configuration and what a program then prints
-    "docs/guides/mix.md": (f"{OF_MIXTURE}\nprint(mixture.name, len(mixture.tasks))", "both_mix 10\n"),
-    "docs/guides/schedule.md": (
+    "docs/guides/mix.md": (
         f"{OF_MIXTURE}.description.planned\nprint([stage.first_step for stage in mixture.stages], mixture.steps)",
         "[0, 10000] 50000\n",
     ),
