@@ -158,7 +158,8 @@ def test_each_script_and_extra_that_is_named_is_there():
 
 def test_each_name_of_the_package_that_is_written_out_is_there():
     """Bindings of gin name arguments, and are tested where gin reads them."""
-    documented = set(re.findall(r"^::: (\S+)", WRITTEN["docs/reference/python.md"], re.MULTILINE))
+    reference = "".join(text for page, text in WRITTEN.items() if page.startswith("docs/reference/python"))
+    documented = set(re.findall(r"^::: (\S+)", reference, re.MULTILINE))
     assert documented >= {f"ul2_tasks.{name}" for name in ul2_tasks.__all__}
     bindings = r"^```gin\n.*?^```$|`[^`\n]+ = [^`\n]+`|--gin\.\S+"
     pages = (text for page, text in WRITTEN.items() if page != "CHANGELOG.md")  # which has former names, too
@@ -221,7 +222,7 @@ def test_the_site_builds(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    python = (tmp_path / "reference" / "python.html").read_text()
+    python = "".join(page.read_text() for page in (tmp_path / "reference").glob("python*.html"))
     assert all(f'id="ul2_tasks.{name}"' in python for name in ul2_tasks.__all__)
 
 

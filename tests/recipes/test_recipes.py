@@ -8,7 +8,7 @@ import pytest
 
 REPOSITORY = pathlib.Path(__file__).parent.parent.parent
 RECIPES = {path.name: path.read_text() for path in sorted(REPOSITORY.glob("recipes/*.py"))}
-GUIDE = (REPOSITORY / "docs/guides/recipes.md").read_text()
+GUIDE = (REPOSITORY / "docs/get_started/first_run.md").read_text()
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -22,4 +22,4 @@ def test_the_table_has_each_recipe_once():
     assert sorted(re.findall(r"^\| `recipes/(\w+\.py)` \|", GUIDE, re.MULTILINE)) == sorted(RECIPES)
 
 
-REFERENCE = (REPOSITORY / "docs/reference/python.md").read_text()
+REFERENCE = "".join(page.read_text() for page in (REPOSITORY / "docs/reference").glob("python*.md"))
