@@ -31,9 +31,25 @@ def on_files(files, config):
     """Adds the pages to the site; mkdocs calls this."""
     from mkdocs.structure.files import File
 
-    for path, text in pages().items():
+    for path, text in {**pages(), "llms.txt": llms_txt()}.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def llms_txt() -> str:
+    """The pages by section of the navigation, each with its question, for programs that read (https://llmstxt.org)."""
+    settings = (REPOSITORY / "mkdocs.yml").read_text()
+    lines = ["# ul2_tasks", "", f"> {re.search('^site_description: (.*)', settings, re.MULTILINE)[1]}"]
+    generated = pages()
+    for section, title, path in re.findall(r'^  - (.*):$|^      - "?(.*?)"?: (\S+\.md)$', settings, re.MULTILINE):
+        if section:
+            lines += ["", f"## {section}", ""]
+            continue
+        text = generated[path] if path in generated else (REPOSITORY / "docs" / path).read_text()
+        first = next((part for part in text.split("\n\n")[1:] if re.match(r"[A-Z`*]", part)), "")
+        sentence = re.split(r"(?<=[.?])\s", " ".join(re.sub(r"\[([^\]]*)\]\(\S*\)", r"\1", first).split()))[0]
+        lines.append(f"- [{title}]({path.removesuffix('.md')}.html): {sentence}")
+    return "\n".join(lines) + "\n"
 
 
 def _of_the_repository(name: str) -> str:

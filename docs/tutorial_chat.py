@@ -237,7 +237,7 @@ ul2("verify", "megatron")
 # %% [markdown]
 # Next, put your conversations into `talks/`, choose [the tokens to train on](guides/chat.md#choose-the-tokens-to-train-on), and
 # fine-tune a pre-trained model with [Transformers](guides/chat_transformers.md), [t5x](guides/chat_t5x.md) or
-# [Megatron-LM](guides/chat_megatron.md).
+# [Megatron-LM](guides/export.md#tokens-for-megatron-lm).
 
 # %%
 print(f"\nall of it is in {FOLDER}")

@@ -224,6 +224,8 @@ def test_the_site_builds(tmp_path):
     assert done.returncode == 0, done.stderr
     python = "".join(page.read_text() for page in (tmp_path / "reference").glob("python*.html"))
     assert all(f'id="ul2_tasks.{name}"' in python for name in ul2_tasks.__all__)
+    listed = re.findall(r"^- \[.+\]\((\S+)\): \S", (tmp_path / "llms.txt").read_text(), re.MULTILINE)
+    assert {str(page.relative_to(tmp_path)) for page in tmp_path.rglob("*.html")} - {"404.html"} == {*listed}
 
 
 OF_MIXTURE = 'mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_OR_TASK_NAME").scoped_configurable_fn())'
