@@ -5,34 +5,34 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_tasks.cli.errors import PROBLEMS_FOUND, Command, Group, plain
+from ul2_tasks.cli.help import examples as ends_with
 from ul2_tasks.cli.kinds import corpora_of, kind_of, left_out, print_overview, tell_others
 from ul2_tasks.cli.options import (
+    as_json,
+    count,
     excludes,
     files,
     host,
     needs,
     of_a_job,
-    of_a_mixture,
     of_a_run,
+    of_data,
     of_examples,
-    of_texts,
-    or_of_records,
-    with_json,
-    with_lengths,
-    with_record,
+    of_lengths,
+    of_split,
+    open_run,
 )
 
 EXAMPLES, SAMPLES = 4000, 8
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
-with_examples = click.option(
+of_measured = click.option(
     "--examples",
     type=click.IntRange(1),
     metavar="N",
@@ -41,15 +41,13 @@ with_examples = click.option(
     help="Measure this many examples of the mixture.",
 )
 
-with_cache = click.option(
-    "--cache",
-    "cache_dir",
-    metavar="FOLDER",
-    shell_complete=files,
-    help="Measure examples read from this --output of `ul2 cache`.  [default: tokenize the corpus]",
-)
+
+def of_cache(help: str) -> Callable:
+    """Adds --cache."""
+    return click.option("--cache", "cache_dir", metavar="FOLDER", shell_complete=files, help=help)
 
 
+@ends_with("ul2", "ul2 doctor mine --corpus 'texts/*.jsonl'")
 @click.group(
     cls=Group,
     invoke_without_command=True,
@@ -62,30 +60,22 @@ def main(context: click.Context) -> None:
 
     Without a command, show the built-in mixture on one screen: its denoisers, an example, and the checks of 4,000 examples.
 
-    NAME selects data: "ul2", which is built in (the default), FILE.py:OBJECT with a description such as ul2_tasks.Mixture(..), what
-    --module has or registers, or a new mixture, made from --corpus, --vocabulary and --preset.
+    Commands name their data in one way: NAME, which is built in or beside --corpus, --vocabulary and --preset; or FILE.py:OBJECT, for
+    all that a Python file describes. In names of options write - or _: --batch-size is --batch_size.
 
-    \b
-    Inspect examples:    ul2 show
-                         ul2 report mine --corpus 'texts/*.jsonl'
-    Inspect a run:       ul2 show --step 12345 --run my_run
-                         ul2 find --text "some words" --run my_run
-                         ul2 audit --until 12345 --run my_run
-    Check your data:     ul2 doctor mine --corpus 'texts/*.jsonl'
-                         ul2 stats mine --module my_corpora
-    Choose lengths:      ul2 lengths --lengths 2048,512
-    Tokenize once:       ul2 cache mine --corpus texts --output cache
-    Export examples:     ul2 export --format parquet --output examples
+    Exit status: 0; 1 where checks fail or problems are found; 2 for an error, which is one line on stderr; 130 for Ctrl-C.
     """
     if context.invoked_subcommand is None:
         Command("ul2", callback=print_overview).main([], prog_name="ul2", standalone_mode=False)
 
 
+@ends_with(
+    'ul2 show --text "The quick brown fox jumps over the lazy dog." --denoiser r1 --seed 1',
+    "ul2 show my_data.py:mine --step 12 --batch_size 32 --count 1",
+)
 @main.command()
-@or_of_records
-@with_record("Show this record, such as 'a.jsonl, line 7', and the row that it is in.")
-@of_a_mixture
-@with_lengths(None, shown="288,288; with --step 512,512")
+@of_data
+@of_lengths("288,288; with --step 512,512; for images 2048,512; for conversations no limit")
 @of_examples
 @click.option(
     "--denoiser",
@@ -95,20 +85,10 @@ def main(context: click.Context) -> None:
     multiple=True,
     help="Show this denoiser only, such as r1. Can be repeated.  [default: all]",
 )
-@click.option(
-    "--count", type=click.IntRange(1), metavar="N", default=2, show_default=True, help="Show this many examples of each denoiser."
-)
-@click.option("--text", multiple=True, help="Show this text instead of a corpus. Can be repeated.")
-@click.option(
-    "--file",
-    "texts",
-    type=click.File(encoding="utf-8"),
-    multiple=True,
-    help="Show the text of this file instead of a corpus; - reads stdin. Can be repeated.",
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON Lines instead, one example per line: counts, ids and text segments."
-)
+@count(2, "Show this many examples of each denoiser.")
+@click.option("--text", "texts", multiple=True, help="Show this text instead of a corpus. Can be repeated.")
+@click.option("--source", metavar="RECORD", help="Show this record of image rows, such as 'a.jsonl, line 7', and its row.")
+@as_json("Print JSON Lines instead, one example per line: counts, ids and text segments.")
 @click.option(
     "--step",
     type=click.IntRange(0),
@@ -121,49 +101,35 @@ def main(context: click.Context) -> None:
     metavar="HOST/HOSTS",
     help="Show only the part of the step's batch that this host reads, such as 3/64.  [default: the global batch]",
 )
-@click.option(
-    "--schedule", "of_schedule", is_flag=True, help="Show what each stage of the mixture's schedule reads, instead of examples."
-)
 @of_a_run
-def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, **options) -> None:
+def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: int | None, **options) -> None:
     """Show examples of each denoiser as text.
 
     Unmasked text is plain, and each masked span has the colour of its sentinel.
 
-    With --schedule, show which corpora each stage of a schedule reads: tokens, epochs, and the steps at which epochs end.
-
     With --step, show the examples that a training run reads at that step, each with its index, epoch, documents and tokens. This
     needs random access: a cache of `ul2 cache`, or a corpus that fits in memory.
-
-    \b
-    ul2 show mine --corpus 'texts/*.txt' --documents paragraph --count 1
-    ul2 show --text "The quick brown fox jumps over the lazy dog." --seed 1
-    ul2 show --step 12345 --run my_run --cache cache
-    ul2 show --step 12345 --batch_size 2048 --host 3/64
-    ul2 show my_run --module my_run --schedule --cache cache
-    ul2 show --json --count 100 > examples.jsonl
     """
-    own = [*text, *(file.read() for file in texts)]
-    if own and data.source:
-        raise excludes("--text and --file", "--corpus")
+    if texts and "corpus" in data.given:
+        raise excludes("--text", "--corpus")
+    if texts and step is not None:
+        raise excludes("--text", "--step")
     kind = kind_of(data)
-    if of_schedule:
-        if own or step is not None:
-            raise excludes("--schedule", "--step" if step is not None else "--text")
-        kind.show_schedule(data, as_json, **options)
-        return
     if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir", "exclude", "skip")):
         raise needs(data.option(given[0]), "--step")
     if step is None:
         tell_others(kind, data)
-    kind.show(data, as_json, texts=own, step=step, **options)
+    more = {} if source is None else {"source": source}
+    kind.show(data, as_json, texts=texts, step=step, **more, **options)
 
 
+@ends_with(
+    'ul2 find --text "returns a true value" --batch_size 32',
+    "ul2 find my_data.py:mine --document 17 --batch_size 32 --epochs 2",
+)
 @main.command()
-@or_of_records
-@with_record("Find this record, such as 'a.jsonl, line 7', in image rows.")
-@of_a_mixture
-@with_lengths("512,512")
+@of_data
+@of_lengths()
 @of_examples
 @click.option(
     "--document",
@@ -173,63 +139,37 @@ def show(data, text, texts, as_json: bool, step: int | None, of_schedule: bool, 
 @click.option("--text", help="Find this text in all documents.")
 @click.option("--id", "ids", metavar="ID", multiple=True, help="Find the documents with this id of their record. Can be repeated.")
 @click.option(
-    "--source", "sources", metavar="FILE[:ROW]", multiple=True, help="Find the documents of this file or row. Can be repeated."
+    "--source",
+    "sources",
+    metavar="FILE[:ROW]",
+    multiple=True,
+    help="Find the documents of this file or row; of image rows a record, such as 'a.jsonl, line 7'. Can be repeated.",
 )
 @click.option(
     "--list", "listed", metavar="FILE", shell_complete=files, help="Find all documents of this list, and print JSON Lines."
 )
 @click.option("--epochs", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Search the first N epochs.")
-@click.option(
-    "--count",
-    type=click.IntRange(1),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="List at most N occurrences, documents or texts.",
-)
-@of_texts
+@count(5, "List at most N occurrences or documents.")
 @of_a_run
 def find(
-    data,
-    *,
-    document: str | None,
-    text: str | None,
-    ids: Sequence[str],
-    sources: Sequence[str],
-    listed: str | None,
-    of_texts: dict[str, Any] | None,
-    **options,
+    data, *, document: str | None, text: str | None, ids: Sequence[str], sources: Sequence[str], listed: str | None, **options
 ) -> None:
     """Find the steps that read a document, a text or a record.
 
     Print the epoch, index, step, denoiser and tokens of each example that contains a part of it. This needs random access, as
-    `ul2 show --step` does. For an image-text record, print the rows that have it.
-
-    With --texts, print which texts of a file, such as a benchmark, are in which documents of the corpus, as a whole or in part.
-
-    \b
-    ul2 find --document 17 --batch_size 2048 --epochs 2
-    ul2 find --text "returns a true value" --run my_run --cache cache
-    ul2 find --source web-0003.jsonl:1234 --run my_run --cache cache
-    ul2 find --list take_down.jsonl --run my_run --cache cache
-    ul2 find mine --module my_images --record 'a.jsonl, line 7' --batch_size 64
-    ul2 find --texts benchmark.jsonl --field question --cache cache
+    `ul2 show --step` does. For a record of image rows, print the rows that have it.
     """
-    ways = {"--document": document, "--text": text, "--id, --source": ids or sources or None, "--list": listed, "--texts": of_texts}
-    given = [way for way, value in {**ways, "--record": data.given.get("record")}.items() if value is not None]
+    ways = {"--document": document, "--text": text, "--id, --source": ids or sources or None, "--list": listed}
+    given = [way for way, value in ways.items() if value is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none"
-        raise click.UsageError(f"{', '.join(ways)} or --record must be given, got {got}. Pass one of them.")
-    if of_texts:
-        if "epochs" in data.given:
-            raise excludes("--epochs", "--texts")
-        kind_of(data).find_texts(data, **of_texts, **{name: value for name, value in options.items() if name != "epochs"})
-        return
+        raise click.UsageError(f"{', '.join(ways)} must be given, got {got}. Pass one of them.")
     from ul2_tasks.corpus.document_list import read_document_list
 
+    kind = kind_of(data)
     entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]
     named = read_document_list(listed or entries, "--list") if listed or entries else None
-    kind_of(data).find(data, document=document, text=text, named=named, as_lines=listed is not None, **options)
+    kind.find(data, document=document, text=text, named=named, as_lines=listed is not None, **options)
 
 
 def _of_source(source: str) -> dict[str, object]:
@@ -238,14 +178,68 @@ def _of_source(source: str) -> dict[str, object]:
     return {"file": file, "row": int(row)} if file and row.isdecimal() else {"file": source}
 
 
+@ends_with(
+    "ul2 contamination --texts benchmark.jsonl --field question",
+    "ul2 contamination my_data.py:mine --texts benchmark.jsonl --field question --output found.jsonl",
+)
 @main.command()
-@of_a_mixture
-@with_lengths("512,512", without_records=True)
+@of_data
+@of_split
+@click.option(
+    "--texts",
+    "path",
+    metavar="FILE",
+    required=True,
+    shell_complete=files,
+    help="Find all texts of this file: lines of .txt, or records of JSON Lines or Parquet.",
+)
+@click.option("--field", "keys", metavar="KEY", multiple=True, help="Take texts from this field. Can be repeated.  [default: text]")
+@click.option(
+    "--ngram", "n", type=click.IntRange(2), metavar="N", default=13, show_default=True, help="Look for N tokens in a row."
+)
+@click.option("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file.")
+@count(5, "List at most N texts.")
+@of_cache("Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]")
+def contamination(data, split: str, cache_dir: str | None, **options) -> None:
+    """Find the texts of a file, such as a benchmark, in a corpus.
+
+    Print which of them are in which documents, as a whole or in part. A list of --output is one for `ul2 find --list` and
+    `exclude=`. This needs random access, as `ul2 show --step` does.
+    """
+    from ul2_tasks.inspect.contamination import find_texts
+
+    lengths = kind_of(data).lengths_of(data)
+    find_texts(open_run(data, None, cache_dir, split=split, sequence_length=lengths), **options)
+
+
+@ends_with(
+    "ul2 schedule my_schedule.py:both",
+    "ul2 schedule my_schedule.py:both --lengths 256,256 --packed --json",
+)
+@main.command()
+@of_data
+@of_lengths()
+@of_examples
+@as_json()
+@of_a_run
+def schedule(data, as_json: bool, **options) -> None:
+    """Show which corpora each stage of a schedule reads.
+
+    Print the fractions, tokens and epochs of each corpus, and the steps at which its epochs end, of a `Mix(.., schedule=[..])`.
+    """
+    kind_of(data).show_schedule(data, as_json, **options)
+
+
+@ends_with(
+    "ul2 audit --until 40 --batch_size 32",
+    "ul2 audit my_data.py:mine --until 100 --batch_size 32 --output seen.parquet",
+)
+@main.command()
+@of_data
+@of_lengths()
 @of_examples
 @click.option("--until", type=click.IntRange(0), required=True, metavar="STEP", help="Count what is read before this step.")
-@click.option(
-    "--count", type=click.IntRange(1), metavar="N", default=5, show_default=True, help="List the N documents that are read most."
-)
+@count(5, "List the N documents that are read most.")
 @click.option(
     "--output",
     "outputs",
@@ -254,7 +248,7 @@ def _of_source(source: str) -> dict[str, object]:
     shell_complete=files,
     help="Write a line for each document to FILE.parquet, or a page to FILE.html. Can be repeated.",
 )
-@with_json
+@as_json()
 @of_a_run
 def audit(data, as_json: bool, **options) -> None:
     """Count what a run reads of each document until a step.
@@ -262,10 +256,6 @@ def audit(data, as_json: bool, **options) -> None:
     Print the tokens and epochs of each corpus, the examples of each denoiser beside their weights, how many documents are read
     never, once or several times, and which are read most. Exit status 1 if the sums differ. This needs random access, as `ul2 show
     --step` does.
-
-    \b
-    ul2 audit --run my_run --until 12345 --cache cache --output seen.parquet
-    ul2 audit mine --corpus 'texts/*.jsonl' --until 100 --batch_size 2048
     """
     from rich.console import Console
 
@@ -281,52 +271,42 @@ def audit(data, as_json: bool, **options) -> None:
     _exit_if_broken(found)
 
 
+@ends_with("ul2 stats --examples 500", "ul2 stats my_data.py:mine --lengths 256,256 --json > statistics.json")
 @main.command()
-@or_of_records
-@of_a_mixture
-@with_lengths("512,512")
+@of_data
+@of_lengths()
 @of_examples
-@with_examples
-@with_cache
-@click.option("--json", "to_json", is_flag=True, help="Print JSON instead of tables.")
-def stats(data, to_json: bool, examples: int, cache_dir: str | None, **options) -> None:
+@of_measured
+@of_cache("Measure examples read from this --output of `ul2 cache`.  [default: tokenize the corpus]")
+@as_json()
+def stats(data, as_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measure examples and check them against the objective.
 
     Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
     share, each beside its expected value. Exit status 1 if a check fails.
-
-    \b
-    ul2 stats mine --corpus texts --lengths 1024,1024 --json > statistics.json
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect.printing import as_json
+    from ul2_tasks.inspect import printing
 
     kind = kind_of(data)
     tell_others(kind, data)
     statistics = kind.measure(data, examples=examples, **options)
-    if to_json:
-        click.echo(as_json(statistics), nl=False)
+    if as_json:
+        click.echo(printing.as_json(statistics), nl=False)
     else:
         kind.print_statistics(statistics, Console())
     _exit_if_broken(statistics)
 
 
+@ends_with("ul2 report --examples 500", "ul2 report my_data.py:mine --examples 500 --output mine.html")
 @main.command()
-@or_of_records
-@of_a_mixture
-@with_lengths("512,512")
+@of_data
+@of_lengths()
 @of_examples
-@with_examples
-@with_cache
-@click.option(
-    "--count",
-    type=click.IntRange(1),
-    metavar="N",
-    default=SAMPLES,
-    show_default=True,
-    help="Include this many examples of each denoiser.",
-)
+@of_measured
+@of_cache("Measure examples read from this --output of `ul2 cache`.  [default: tokenize the corpus]")
+@count(SAMPLES, "Include this many examples of each denoiser.")
 @click.option(
     "--output", metavar="FILE", shell_complete=files, default="report.html", show_default=True, help="Write the page to this file."
 )
@@ -335,9 +315,6 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
 
     The page shows examples, plots, and the statistics of `ul2 stats`. It is a single file that works offline. Exit status 1 if a
     check fails.
-
-    \b
-    ul2 report mine --corpus texts --vocabulary my.model --output mine.html
     """
     from ul2_tasks.inspect.page import check_path, packages
 
@@ -350,23 +327,20 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
     _exit_if_broken(statistics)
 
 
+@ends_with("ul2 lengths --lengths 2048,512", "ul2 lengths my_data.py:mine --lengths 256,256 --json")
 @main.command()
-@of_a_mixture
-@with_lengths("512,512", without_records=True)
-@with_json
+@of_data
+@of_lengths()
+@as_json()
 def lengths(data, as_json: bool) -> None:
     """Show the lengths of each denoiser and recommend better ones.
 
-    Print the chunk, spans, inputs, targets, sentinels and padding of each denoiser, then the --lengths and --chunk_tokens that
-    waste less. Exit status 1 if a denoiser does not fit.
+    Print the chunk, spans, inputs, targets, sentinels and padding of each denoiser, then the lengths and `chunk_tokens` that waste
+    less. Exit status 1 if a denoiser does not fit.
 
     For conversations, print for --lengths, half of them and twice as much how many examples are left out, and the packing
     efficiency. For interleaved image-text data, print which records are left out, and how full padded sequences are. Exit status 1
     if an example raises an error.
-
-    \b
-    ul2 lengths --lengths 2048,512
-    ul2 lengths mine --preset UL2 --vocabulary my.model --lengths 1024,1024
     """
     from rich.console import Console
 
@@ -381,19 +355,16 @@ def lengths(data, as_json: bool) -> None:
         sys.exit(PROBLEMS_FOUND)
 
 
+@ends_with("ul2 doctor mine --corpus 'texts/*.jsonl' --vocabulary bytes", "ul2 doctor my_data.py:mine --lengths 256,256")
 @main.command()
-@or_of_records
-@of_a_mixture
-@with_lengths("512,512")
-@click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Check this split of the corpus.")
-@with_json
+@of_data
+@of_lengths()
+@of_split
+@as_json()
 def doctor(data, as_json: bool, split: str) -> None:
     """Find problems and say how to fix them.
 
     Check the installation, the vocabulary, the corpus and the lengths. Exit status 1 if there is a problem.
-
-    \b
-    ul2 doctor mine --corpus 'texts/*.jsonl' --vocabulary my.model
     """
     from rich.console import Console
 
@@ -414,12 +385,19 @@ def doctor(data, as_json: bool, split: str) -> None:
 _revision = click.option(
     "--git_revision",
     metavar="REVISION",
-    help="Write this git revision into the manifest, such as that of your code.  [default: that of ul2_tasks, of a checkout]",
+    help="Write this git revision into the manifest, such as that of your code.  [default: none]",
 )
 
 
+def _at_most(what: str) -> Callable:
+    """Adds --max_WHAT, for a trial run."""
+    help = f"Write at most N {what} of each split, for a trial run.  [default: all]"
+    return click.option(f"--max_{what}", type=click.IntRange(1), metavar="N", help=help)
+
+
+@ends_with("ul2 cache mine --corpus 'texts/*.jsonl' --output cache", "ul2 cache my_data.py:mine --output cache --max_documents 100")
 @main.command()
-@of_a_mixture
+@of_data
 @click.option(
     "--output",
     required=True,
@@ -427,28 +405,15 @@ _revision = click.option(
     shell_complete=files,
     help="Write into this folder, local or remote (gs://..). It can hold the caches of several corpora.",
 )
-@click.option(
-    "--max_documents",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Read at most N documents of each split, for a trial run.  [default: all]",
-)
-@click.option(
-    "--max_tokens",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write at most N tokens of each split, for a trial run, in whole documents.  [default: all]",
-)
+@_at_most("documents")
+@_at_most("tokens")
 @_revision
 @of_a_job
 def cache(data, output: str, **options) -> None:
     """Tokenize a corpus once for all denoisers.
 
-    Each corpus of a mixture gets its own cache, one after another. With --workers, --runner or --pipeline_option, Apache Beam runs
-    the job, on this machine or on a cluster. Re-run the same command to resume an interrupted job.
-
-    \b
-    ul2 cache mine --corpus 'texts/*.jsonl' --vocabulary my.model --output cache
+    Each corpus of a mixture gets its own cache, one after another. With --workers or --pipeline_option, Apache Beam runs the job,
+    on this machine or on a cluster. Re-run the same command to resume an interrupted job.
     """
     from ul2_tasks.corpus.build_cache import build
 
@@ -461,9 +426,13 @@ def cache(data, output: str, **options) -> None:
         build(corpus, output, **options)
 
 
+@ends_with(
+    "ul2 export --format parquet --output examples --max_examples 1000",
+    "ul2 export my_data.py:mine --format megatron --output tokens",
+)
 @main.command()
-@of_a_mixture
-@with_lengths("512,512", "512,512; for images 2048,512; for conversations no limit", without_records=True)
+@of_data
+@of_lengths()
 @of_examples
 @click.option(
     "--format",
@@ -495,25 +464,9 @@ def cache(data, output: str, **options) -> None:
     show_default=True,
     help="Write N files, each with its own part of the corpus.",
 )
-@click.option(
-    "--cache",
-    "cache_dir",
-    metavar="FOLDER",
-    shell_complete=files,
-    help="Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]",
-)
-@click.option(
-    "--max_examples",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write at most N examples, for a trial run.  [default: all]",
-)
-@click.option(
-    "--max_tokens",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write at most N tokens, for a trial run.  [default: all]",
-)
+@of_cache("Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]")
+@_at_most("examples")
+@_at_most("tokens")
 @_revision
 @of_a_job
 def export(data, output: str, cache_dir: str | None, **options) -> None:
@@ -521,18 +474,11 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
 
     Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task.
     Examples with images also have the bytes of the image files. Conversations have tokens, or inputs and targets, with loss
-    masks and loss groups. The files hold the examples that training reads, in the same order. With --workers, --runner or
-    --pipeline_option, Apache Beam runs the job. Re-run the same command to resume an interrupted export.
+    masks and loss groups. The files hold the examples that training reads, in the same order. With --workers or --pipeline_option,
+    Apache Beam runs the job. Re-run the same command to resume an interrupted export.
 
     With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.
     Only --cache, --split and --output apply. For conversations, write pairs of the tokens, loss masks and loss groups of examples.
-
-    \b
-    ul2 export --format parquet --output examples
-    ul2 export mine --module my_corpora --cache cache --format tfrecord \\
-      --shards 64 --workers 8 --output examples
-    ul2 export talks --corpus 'talks/*.jsonl' --renderer template:model \\
-      --format megatron --output tokens
     """
     kind = kind_of(data)
     if options["written_as"] == "megatron":
@@ -541,6 +487,7 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
     kind.export(data, output, cache_dirs=[cache_dir] if cache_dir else [], **options)
 
 
+@ends_with("ul2 verify cache", "ul2 verify cache/mine_corpus")
 @main.command()
 @click.argument("folder")
 def verify(folder: str) -> None:
@@ -548,9 +495,6 @@ def verify(folder: str) -> None:
 
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
     each job that is unfinished. Exit status 1 if there is any.
-
-    \b
-    ul2 verify cache
     """
     from ul2_tasks.inspect.verification import examine
 
@@ -566,16 +510,13 @@ def verify(folder: str) -> None:
         sys.exit(PROBLEMS_FOUND)
 
 
+@ends_with(
+    'eval "$(ul2 completion bash)"   # in ~/.bashrc; so zsh', "ul2 completion fish | source    # in ~/.config/fish/config.fish"
+)
 @main.command(cls=click.Command)
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell.
-
-    \b
-    bash:  eval "$(ul2 completion bash)"           in ~/.bashrc
-    zsh:   eval "$(ul2 completion zsh)"            in ~/.zshrc
-    fish:  ul2 completion fish | source            in ~/.config/fish/config.fish
-    """
+    """Print the completion script of a shell."""
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
 
 

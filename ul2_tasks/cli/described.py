@@ -7,43 +7,38 @@ import importlib
 import os
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ul2_tasks.chat.objective import CHAT, FORMATS, PROMPT_COMPLETION
-from ul2_tasks.mixtures.chat import Chat, open_conversations
+from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import Description
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
-from ul2_tasks.sources.by_name import open_source
 from ul2_tasks.sources.memory import texts_in_memory
 
-_EMBEDDED = {"ul2": Mixture, "ul2_mix": Mixture, **dict.fromkeys(("chat", *(f"chat_{each}" for each in FORMATS)), Chat)}
+_BUILT_IN = {"ul2": Mixture, "ul2_mix": Mixture, **dict.fromkeys(("chat", *(f"chat_{each}" for each in FORMATS)), Chat)}
 _LENGTHS = {CHAT: {"tokens": None}, PROMPT_COMPLETION: {"inputs": None, "targets": None}}
+IMAGE_ROWS = "images"  # the built-in records
 
 
-def describe(
-    name: str, modules: Sequence[str], source: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> tuple[Description | Mix, str | None]:
+def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
     """What a command is about; and the format of conversations that the name asks for, None where it leaves that open.
 
-    `name` is FILE.py:OBJECT, or that of an object in one of the modules, of what the options describe, of what comes with the
-    package, or of what is registered. `source` are arguments of `open_source`, and `arguments` of `Mixture`, with `preset` for the
-    name of a preset; with `renderer` of `Chat`.
+    `name` is FILE.py:OBJECT, or that of what comes with the package, of what is registered, or with `given` of a mixture that these
+    arguments of `Mixture` make. What is described is a description, or the `Recipe` of image rows.
 
-    Raises a ValueError where there is no such thing; and see `open_source`, `Mixture` and `Chat`.
+    Raises a ValueError where there is no such thing; and see `Mixture`.
     """
-    if ".py:" in name:
-        return _checked(*name.split(".py:", 1)), None
-    held = [found for each in modules if isinstance(found := getattr(_module(each), name, None), Description | Mix)]
-    if held:
-        return held[0], None
-    plain, format = _name_and_format(name)
-    if source or arguments:
-        return _of_options(name if "renderer" not in arguments else plain, dict(source), dict(arguments)), format
-    if name in _EMBEDDED and not modules:
-        return _EMBEDDED[name](), format or CHAT
-    return _registered(name), format
+    if ".py:" in (name or ""):
+        return _in_file(*str(name).split(".py:", 1))
+    if given:
+        return Mixture((name or "own").removesuffix("_mix"), **given), None
+    name = name or "ul2"
+    format = next((each for each in FORMATS if name.endswith(f"_{each}")), None)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](), format or CHAT
+    return (_recipe_of(name) if name == IMAGE_ROWS else _registered(name)), format
 
 
 def with_texts(description: Description | Mix, texts: Sequence[str]) -> Mixture:
@@ -68,34 +63,41 @@ def name_in(description: Description | Mix, format: str | None) -> str:
     return description.registered_name(_LENGTHS[format or CHAT])
 
 
-def _checked(path: str, name: str) -> Description | Mix:
-    """The object of a name in a file."""
-    file = pathlib.Path(f"{path}.py")
+def _in_file(path: str, name: str) -> tuple[Any, str | None]:
+    """The object of a name in a file, or what is registered under that name or under the text that the object is."""
+    file = pathlib.Path(f"{path}.py").absolute()
     if not file.exists():
-        raise ValueError(f"NAME must be FILE.py:OBJECT with a file that exists, got {str(file)!r}. Name another file.")
-    sys.path.insert(0, os.fspath(file.parent.absolute()))  # as Python does for a program, and workers by PYTHONPATH
-    found = getattr(importlib.import_module(file.stem), name, None)
-    if not isinstance(found, Description | Mix):
+        raise ValueError(f"NAME must be FILE.py:OBJECT with a file that exists, got {path + '.py'!r}. Name another file.")
+    found = getattr(_module(file), name, name)
+    if isinstance(found, Description | Mix):
+        return found, None
+    if isinstance(found, str):
+        return _registered(found), next((each for each in FORMATS if found.endswith(f"_{each}")), None)
+    recipe = _recipe_of(found)
+    if recipe is None:
         raise ValueError(
-            f"NAME must be FILE.py:OBJECT of a Mixture, a Chat, an ImageText or a Mix, got {found!r:.100} for {name!r} in {file}."
-            " Name another object."
+            "NAME must be FILE.py:OBJECT of a Mixture, a Chat, an ImageText, a Mix, an ImageTextDataset, sources of image rows, or a"
+            f" name that is registered, got {found!r:.100} for {name!r} in {file}. Name another object."
         )
-    return found
+    return recipe, None
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(name)
+def _module(file: pathlib.Path) -> Any:
+    """The module of a file: by its name, as workers import it again."""
+    folder = os.fspath(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as Python does for a program
+    module = importlib.import_module(file.stem)
+    if pathlib.Path(str(module.__file__)).resolve() != file.resolve():
+        raise ValueError(f"FILE.py must have a name of its own, got {file}, and {module.__file__} is imported already. Rename it.")
+    return module
 
 
-def _of_options(name: str, source: dict[str, Any], arguments: dict[str, Any]) -> Mixture | Chat:
-    if "renderer" in arguments:
-        if source:
-            spec, key = source.pop("spec", "embedded"), source.pop("text_key", "messages")
-            arguments["source"] = open_conversations(spec, key, **source)
-        return Chat(name, **arguments)
-    if "preset" in arguments:
-        arguments["denoisers"] = arguments.pop("preset")
-    return Mixture(name.removesuffix("_mix"), open_source(**{"spec": "embedded", **source}), **arguments)
+def _recipe_of(found: Any) -> Any:
+    """The recipe of image rows that an object has, or that of the built-in records; None where it is something else."""
+    from ul2_tasks.image_rows.inspect.command import recipe_of
+
+    return recipe_of(found)
 
 
 def _registered(name: str) -> Description | Mix:
@@ -112,14 +114,6 @@ def _registered(name: str) -> Description | Mix:
         if each in names:
             return description_of(each)
     raise ValueError(
-        f"nothing named {name!r} is registered (known: {sorted(names)}). Pass --corpus to create it, --module for the module that"
-        " has it or registers it, or FILE.py:OBJECT."
+        f"nothing is named {name!r} (known: {sorted(names)}). Pass --corpus to create it, or FILE.py:OBJECT with the file that"
+        " describes or registers it."
     )
-
-
-def _name_and_format(name: str) -> tuple[str, str | None]:
-    """NAME and the format, of NAME_chat or NAME_prompt_completion; of any other name the name and None."""
-    for each in FORMATS:
-        if name.endswith(f"_{each}"):
-            return name.removesuffix(f"_{each}"), each
-    return name, None

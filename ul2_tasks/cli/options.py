@@ -1,14 +1,11 @@
-"""The options that commands share: what a corpus is, what a mixture is, how long examples are."""
+"""The options that commands share: what the data are, how long examples are, and what a run reads."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import os
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -40,20 +37,6 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
-def sentinels(value: str) -> int | str:
-    """Parses "512" as a number; leaves any other text as it is."""
-    return int(value) if value.isdecimal() else value
-
-
-def chunk_tokens(value: str) -> int | dict[str, int]:
-    """Parses "256" as a number, and "r1=286,r2=289" as a dictionary."""
-    if value.isdecimal():
-        return int(value)
-    if not re.fullmatch(r"\w+=\d+(,\w+=\d+)*", value):
-        raise _wrong("--chunk_tokens", "a number of tokens, such as 256, or one for each denoiser, such as r1=286,r2=289", value)
-    return {name.lower(): int(tokens) for name, tokens in (pair.split("=") for pair in value.split(","))}
-
-
 def host(value: str) -> tuple[int, int]:
     """Parses "3/64" as host 3, from 0, of 64."""
     found = re.fullmatch(r"(\d+)/(\d+)", value)
@@ -70,93 +53,38 @@ def steps(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def position_embeddings(value: str) -> tuple[int, int]:
-    """Parses "70,64" as two numbers."""
-    found = re.fullmatch(r"(\d+),(\d+)", value)
-    if not found:
-        raise _wrong("--position_embeddings", "patches per side for ViT and VAE, such as 70,64", value)
-    return int(found[1]), int(found[2])
-
-
 def lengths(value: str) -> dict[str, int]:
-    """Parses "512,512" as {"inputs": 512, "targets": 512}, "4096" as {"tokens": 4096}, and three as those of image-text records."""
-    if value.isdecimal():
-        return {"tokens": int(value)}
-    if re.fullmatch(r"\d+,\d+,\d+", value):
-        return dict(zip(("tokens", "vit", "vae"), map(int, value.split(","))))
-    if not re.fullmatch(r"\d+,\d+", value):
+    """Parses "512,512" as {"inputs": 512, "targets": 512}, and "4096" as {"tokens": 4096}."""
+    found = re.fullmatch(r"(\d+)(?:,(\d+))?", value)
+    if not found:
         raise _wrong("--lengths", "the tokens of inputs and targets, such as 512,512, or of conversations, such as 4096", value)
-    return dict(zip(("inputs", "targets"), map(int, value.split(","))))
+    return {"inputs": int(found[1]), "targets": int(found[2])} if found[2] else {"tokens": int(found[1])}
 
 
-_corpus = functools.partial(headed, "Corpus")
-_mixture = functools.partial(headed, "Mixture")
-_chat = functools.partial(headed, "Conversations")
-_images = functools.partial(headed, "Image-text records")
+_data = functools.partial(headed, "Data")
 _run = functools.partial(headed, "Training run")
-_texts = functools.partial(headed, "Texts of a file")
-_beam = functools.partial(headed, "Beam job")
 
-_SOURCE = [
-    _corpus(
+_DATA = [
+    click.argument("name", required=False),
+    _data(
         "--corpus",
-        "spec",
         metavar="PATH|SPEC",
         multiple=True,
         shell_complete=files,
-        help="Read files, folders or globs, or hf:NAME, tfds:NAME, megatron:PREFIX. Can be repeated.  [default: a built-in corpus]",
+        help="Read text from files, folders or globs, or hf:NAME, tfds:NAME, megatron:PREFIX. Can be repeated.  [default: a built-in"
+        " corpus]",
     ),
-    _corpus("--text_key", metavar="KEY", help="Read the text from this field, column or feature.  [default: text]"),
-    _corpus("--id_key", metavar="KEY", help="Read document ids from this field, for --validation.  [default: hash the text]"),
-    _corpus(
-        "--validation",
-        type=float,
-        metavar="FRACTION",
-        help="Hold out this fraction of the documents as the split validation, chosen by a hash of their ids.  [default: none]",
-    ),
-    _corpus(
-        "--documents",
-        metavar="UNIT",
-        help="Split text files into documents, one per line, paragraph or file. Required for text files.",
-    ),
-]
-_REGISTER = [
-    _mixture(
+    _data(
         "--vocabulary",
         metavar="PATH|NAME",
         shell_complete=files,
         help="Use a SentencePiece .model, a tokenizer.json, a folder with either, bytes, or default, the built-in vocabulary.",
     ),
-    _mixture(
+    _data(
         "--preset",
         type=click.Choice(PRESETS),
         metavar=f"[{'|'.join(PRESETS)}]",
         help="Use the denoisers of this preset.  [default: T5GEMMA2]",
-    ),
-    _mixture(
-        "--sentinels",
-        type=sentinels,
-        metavar="N|PATTERN",
-        help="Give the vocabulary at least N sentinels, or name those that it has, such as '<unused{}>'.  [default: <extra_id_{}>]",
-    ),
-    _mixture(
-        "--on_error",
-        type=click.Choice(["raise", "skip"]),
-        help="Raise an error at a bad record, or skip and count it.  [default: raise]",
-    ),
-    _mixture(
-        "--chunk_tokens",
-        type=chunk_tokens,
-        metavar="N|NAME=N,..",
-        help="Limit chunks to N tokens, for all denoisers or for each, such as r1=286,r2=289.  [default: what --lengths hold]",
-    ),
-]
-_CHAT = [
-    _chat(
-        "--renderer",
-        metavar="SPEC",
-        shell_complete=files,
-        help="Read NAME as conversations, rendered by harmony, harmony:PATH (a vocabulary) or template:FOLDER (a chat template).",
     ),
 ]
 _RUN = [
@@ -175,12 +103,7 @@ _RUN = [
         shell_complete=files,
         help="Take NAME, lengths, split, seed, batch size, packing, --exclude and --skip from ul2_run.json in a run's folder.",
     ),
-    _run(
-        "--exclude",
-        metavar="LIST",
-        shell_complete=files,
-        help="Exclude the documents of this list.",
-    ),
+    _run("--exclude", metavar="LIST", shell_complete=files, help="Exclude the documents of this list."),
     _run(
         "--skip",
         type=steps,
@@ -189,95 +112,31 @@ _RUN = [
         help="Skip the steps FIRST to STOP - 1. Can be repeated.",
     ),
 ]
-_TEXTS = [
-    _texts(
-        "--texts",
-        metavar="FILE",
-        shell_complete=files,
-        help="Find all texts of this file: lines of .txt, or records of JSON Lines or Parquet.",
-    ),
-    _texts("--field", "keys", metavar="KEY", multiple=True, help="Take texts from this field. Can be repeated.  [default: text]"),
-    _texts("--ngram", "n", type=click.IntRange(2), metavar="N", default=13, show_default=True, help="Look for N tokens in a row."),
-    _texts("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file."),
-]
-_RECORDS = [
-    _images(
-        "--schema",
-        metavar="KIND|MODULE:FUNCTION",
-        help="Read the corpus as image-text records, laid out by t2i_pretrain, unified_edit, vlm_sft, or your own function.",
-    ),
-    _images(
-        "--folder", metavar="FOLDER", shell_complete=files, help="Look for images in this folder.  [default: the records' folder]"
-    ),
-    _images(
-        "--position_embeddings",
-        type=position_embeddings,
-        metavar="VIT,VAE",
-        help="Set the patches per side of the model's position-embedding tables, such as 70,64.",
-    ),
-]
-_OF_RECORDS = ("schema", "folder", "position_embeddings", "record")
-_OF_TEXTS = ("vocabulary", "preset", "sentinels", "on_error", "chunk_tokens")
-_JOB = [
-    _beam("--workers", type=click.IntRange(1), metavar="N", help="Run Beam's local runner in this many processes."),
-    _beam("--runner", metavar="NAME", help="Use this Beam runner, such as FnApiRunner. (DirectRunner first downloads a binary.)"),
-    _beam(
-        "--pipeline_option",
-        metavar="OPTION",
-        multiple=True,
-        help="Pass this option to Beam, such as --pipeline_option=--region=us-central1. Can be repeated.",
-    ),
-]
-
-
-def of_a_corpus(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say what a corpus is. The command gets them as `source`, a dictionary of arguments of `open_source`."""
-
-    @functools.wraps(command)
-    def wrapped(spec, **options) -> None:
-        source = {"spec": list(spec) if len(spec) > 1 else spec[0]} if spec else {}
-        command(source=source | _given(options, "text_key", "id_key", "validation", "documents"), **options)
-
-    return _with(_SOURCE, wrapped)
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
     """The data that the options of a command name.
 
-    `name` is NAME, and `lengths` are --lengths, or its default; for `modules`, `source` and `arguments` see `described.describe`.
-    `given` are the parameters of the command that were given, not left to their defaults.
+    `name` is NAME, `arguments` are those of a `Mixture` that options give, and `lengths` are --lengths, None where they are left
+    out. `given` are the parameters of the command that were given, not left to their defaults.
     """
 
     command: click.Command
     name: str | None
-    lengths: dict[str, int] | None
-    modules: Sequence[str]
-    source: dict[str, Any]
     arguments: dict[str, Any]
+    lengths: dict[str, int] | None
     given: dict[str, Any]
 
     def describe(self, name: str | None) -> tuple[Any, str | None]:
         """What a name and the options describe, see `described.describe`. Raises a UsageError where two of them contradict."""
         from ul2_tasks.cli.described import describe
 
-        if alone := self.given_of("folder", "position_embeddings", "record"):
-            raise needs(self.option(alone[0]), "--schema")
-        wrong = [key for key in self.arguments if key not in ("renderer", "on_error")]
-        if "renderer" in self.arguments and wrong:
-            raise excludes(f"--{wrong[0]}", "--renderer")
-        own = self.source | self.arguments
-        if own and (self.modules or ".py:" in (name or "")):
-            beside, what = ", ".join(map(self.option, own)), "--module" if self.modules else "FILE.py:OBJECT"
-            raise click.UsageError(f"{beside} must be left out with {what}, got both. Pass the settings to the object in Python.")
-        sys.path.insert(0, os.getcwd())  # so that --module is found here, as with `python -m`
-        return describe(name or ("own" if own else "ul2"), self.modules, self.source, self.arguments)
-
-    @cached_property
-    def in_modules(self) -> list[Any]:
-        """What the modules have under NAME. They are imported."""
-        sys.path.insert(0, os.getcwd())  # as above
-        return [found for each in self.modules if (found := getattr(importlib.import_module(each), self.name or "", None))]
+        if ".py:" in (name or "") and (own := self.given_of("corpus", "vocabulary", "preset")):
+            raise click.UsageError(
+                f"{', '.join(map(self.option, own))} must be left out with FILE.py:OBJECT, got both. Write the settings there."
+            )
+        return describe(name, **self.arguments)
 
     @cached_property
     def _described(self) -> tuple[Any, str | None]:
@@ -314,67 +173,27 @@ class Data:
         return next(one.opts[0] for one in self.command.params if one.name == name)
 
 
-def of_a_mixture(command: Callable[..., None]) -> Callable[..., None]:
+def of_data(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the argument NAME and the options that say what it is. The command gets them as `data`."""
 
     @functools.wraps(command)
-    def wrapped(name: str | None, module, source, sequence_length=None, **options) -> None:
-        arguments = _given(options, *_OF_TEXTS, "renderer")
-        _given(options, *_OF_RECORDS)  # which are in `given`
+    def wrapped(name, corpus, vocabulary, preset, sequence_length=None, **options) -> None:
+        asked = {"source": list(corpus) if len(corpus) > 1 else "".join(corpus), "vocabulary": vocabulary, "denoisers": preset}
         context = click.get_current_context()
         of_line = [each for each in context.params if context.get_parameter_source(each) == ParameterSource.COMMANDLINE]
         given = {each: context.params[each] for each in of_line}
-        command(data=Data(context.command, name, sequence_length, module, source, arguments, given), **options)
+        arguments = {each: value for each, value in asked.items() if value}
+        command(data=Data(context.command, name, arguments, sequence_length, given), **options)
 
-    module = _mixture(
-        "--module", metavar="MODULE", multiple=True, help="Import this module, which has or registers NAME. Can be repeated."
-    )
-    return _with([click.argument("name", required=False), module, *_REGISTER, *_CHAT], of_a_corpus(wrapped))
-
-
-def or_of_records(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that name image-text records, instead of a mixture."""
-    return _with(_RECORDS, command)
-
-
-def with_record(what: str) -> Callable:
-    """Adds the option --record, which is among what was given. `what` is what the command does with the record."""
-    return _images("--record", metavar="NAME", help=what)
-
-
-def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds options for how a Beam job runs. The command gets `pipeline_options`; None where none of these options is given."""
-
-    @functools.wraps(command)
-    def wrapped(workers: int | None, runner: str | None, pipeline_option, **options) -> None:
-        pipeline_options = [f"--runner={runner or 'FnApiRunner'}", *pipeline_option]
-        if (workers or 1) > 1:
-            pipeline_options += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
-        command(pipeline_options=pipeline_options if workers or runner or pipeline_option else None, **options)
-
-    return _with(_JOB, wrapped)
-
-
-def of_texts(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of `looking.contamination.find_texts`. The command gets them as `of_texts`, or None without --texts."""
-    names = ("keys", "n", "output")
-
-    @functools.wraps(command)
-    def wrapped(data: Data, texts: str | None, **options) -> None:
-        if texts is None and (alone := data.given_of(*names)):
-            raise needs(data.option(alone[0]), "--texts")
-        of_file = {"path": texts} | {name: options.pop(name) for name in names}
-        command(data=data, of_texts=of_file if texts is not None else None, **options)
-
-    return _with(_TEXTS, wrapped)
+    return _with(_DATA, wrapped)
 
 
 def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of `open_run`, besides those of a mixture, --lengths, --split and --seed."""
+    """Adds the options of `open_run`, besides those of data, --lengths, --split and --seed."""
     return _with(_RUN, command)
 
 
-def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool, **options):
+def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool = False, **options):
     """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, beside which none may differ."""
     from ul2_tasks.inspect.run import Run, read_record, run_of
 
@@ -413,43 +232,65 @@ def _checked(description: Any, cache_dir: str | None) -> tuple[str, ...]:
     return (cache_dir,) if cache_dir else ()
 
 
-def with_lengths(default: str | None, shown: str = "", without_records: bool = False) -> Callable:
-    """Adds the option --lengths, whose help has `shown` as the default. The command has them in its `data`."""
-    records = "" if without_records else ", and image-text records three: tokens, ViT and VAE patches"
-    more = f" Conversations have one{records}."
+def of_lengths(default: str = "512,512; for images 2048,512; for conversations no limit") -> Callable:
+    """Adds the option --lengths, whose help has this default. The command has them in its `data`."""
     return click.option(
         "--lengths",
         "sequence_length",
         type=lengths,
         metavar="INPUTS,TARGETS",
-        default=default,
-        help=f"Set the lengths of inputs and targets, in tokens.{more}  [default: {shown or default}]",
+        help=f"Set the lengths of inputs and targets, in tokens; or one number, of whole conversations.  [default: {default}]",
+    )
+
+
+def of_split(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --split."""
+    return click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Read this split of the data.")(
+        command
     )
 
 
 def of_examples(command: Callable[..., None]) -> Callable[..., None]:
     """Adds --split and --seed, which say which examples are drawn."""
-    return _with(
-        [
-            click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Read this split of the corpus."),
-            click.option(
-                "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed the masking and the order of examples."
-            ),
-        ],
-        command,
+    seed = click.option(
+        "--seed", type=int, default=0, show_default=True, metavar="N", help="Seed the masking and the order of examples."
     )
+    return of_split(seed(command))
 
 
-def with_json(command: Callable[..., None]) -> Callable[..., None]:
+def count(default: int, help: str) -> Callable:
+    """Adds --count."""
+    return click.option("--count", type=click.IntRange(1), metavar="N", default=default, show_default=True, help=help)
+
+
+def as_json(help: str = "Print one JSON object instead, for programs.") -> Callable:
     """Adds the option --json. The command gets `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds options for how a Beam job runs. The command gets `pipeline_options`; None where none of these options is given."""
+
+    @functools.wraps(command)
+    def wrapped(workers: int | None, pipeline_option, **options) -> None:
+        pipeline_options = ["--runner=FnApiRunner", *pipeline_option]
+        if (workers or 1) > 1:
+            pipeline_options += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
+        command(pipeline_options=pipeline_options if workers or pipeline_option else None, **options)
+
+    job = [
+        click.option(
+            "--workers", type=click.IntRange(1), metavar="N", help="Run Apache Beam's local runner in this many processes."
+        ),
+        click.option(
+            "--pipeline_option",
+            metavar="OPTION",
+            multiple=True,
+            help="Run Apache Beam with this option, such as --pipeline_option=--runner=DataflowRunner. Can be repeated.",
+        ),
+    ]
+    return _with(job, wrapped)
 
 
 def _with(options: list[Callable], command: Callable[..., None]) -> Callable[..., None]:
     return functools.reduce(lambda function, option: option(function), reversed(options), command)
-
-
-def _given(options: dict[str, object], *names: str) -> dict[str, object]:
-    """Removes the options of these names, and returns those that were given."""
-    taken = {name: options.pop(name, None) for name in names}
-    return {name: value for name, value in taken.items() if value is not None}

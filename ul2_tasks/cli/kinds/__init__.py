@@ -18,12 +18,11 @@ KINDS: tuple[Kind, ...] = (Texts(), ImageText(), Conversations(), Rows())
 
 
 def kind_of(data: Data) -> Kind:
-    """The kind that options name, or that all tasks of a mixture are of; else the first kind that some are of, which skips others.
+    """The kind that all that is described is of; else the first kind that some is of, which skips others.
 
     Raises a UsageError where the kind cannot do what is asked.
     """
-    named = next((kind for kind in KINDS if kind.is_named(data)), None)
-    kind = named or next(kind for among in (all, any) for kind in KINDS if among(map(kind.owns, data.description.leaves)))
+    kind = next(kind for among in (all, any) for kind in KINDS if among(map(kind.owns, _leaves(data))))
     if refusal := kind.refusal(data):
         raise click.UsageError(refusal)
     return kind
@@ -44,6 +43,11 @@ def left_out(kind: Kind, data: Data) -> list[str]:
 
 def tell_others(kind: Kind, data: Data) -> None:
     """Says on stderr which tasks of a mixture a command leaves out, because they are of another kind."""
-    others = [] if kind.is_named(data) else [name for part in data.description.leaves if not kind.owns(part) for name in part.rates]
+    others = [name for part in _leaves(data) if not kind.owns(part) for name in part.rates]
     if others and str(data.command.name) not in kind.tells_others:
         click.echo(f"left out, because they are not {kind.name}: {', '.join(others)}. Name the mixtures that have them.", err=True)
+
+
+def _leaves(data: Data) -> Any:
+    """The descriptions of one kind each; or the recipe of image rows."""
+    return getattr(data.description, "leaves", (data.description,))

@@ -7,22 +7,22 @@ from typing import ClassVar
 
 import click
 
-from ul2_tasks.cli.kinds.seam import INSTEAD_OF_REPORT, LEAVE_OUT, Kind, write_examples_of
+from ul2_tasks.cli.kinds.seam import BY_SOURCE, INSTEAD_OF_REPORT, LEAVE_OUT, LOOK, Kind, write_examples_of
 
 
 class Conversations(Kind):
     name = "conversations"
     parts = frozenset({"Chat"})
     cannot: ClassVar = {
-        "show --schedule": LEAVE_OUT,
-        **dict.fromkeys(("show --denoiser", "show --text", "show --file"), LEAVE_OUT),
+        "schedule": LOOK,
+        "show --source": BY_SOURCE,
+        **dict.fromkeys(("show --denoiser", "show --text"), LEAVE_OUT),
         "report": INSTEAD_OF_REPORT,
     }
 
     def lengths_of(self, data):
         """The lengths that were given, for the format that is asked for; any number of tokens where none were."""
-        given = data.given.get("sequence_length")  # the default of denoisers says nothing of conversations
-        found = given or dict.fromkeys(("inputs", "targets") if data.format == "prompt_completion" else ("tokens",))
+        found = data.lengths or dict.fromkeys(("inputs", "targets") if data.format == "prompt_completion" else ("tokens",))
         keys = {"chat": ("tokens",), "prompt_completion": ("inputs", "targets")}.get(data.format or "", tuple(found))
         if tuple(found) != keys:
             expected = "one number of tokens, such as 4096" if len(keys) == 1 else "two numbers of tokens, such as 512,512"

@@ -7,8 +7,10 @@ from typing import ClassVar
 import click
 
 from ul2_tasks.cli.kinds.seam import (
+    BY_SOURCE,
     INSTEAD_OF_REPORT,
     LEAVE_OUT,
+    LOOK,
     Kind,
     not_of_tokens,
     of_denoisers,
@@ -20,7 +22,9 @@ class ImageText(Kind):
     name = "interleaved image-text data"
     parts = frozenset({"ImageText"})
     cannot: ClassVar = {
-        **dict.fromkeys(("show --schedule", "show --text", "show --file"), LEAVE_OUT),
+        "schedule": LOOK,
+        "show --source": BY_SOURCE,
+        "show --text": LEAVE_OUT,
         "stats --cache": LEAVE_OUT,
         "report": INSTEAD_OF_REPORT,
     }
@@ -31,7 +35,7 @@ class ImageText(Kind):
     def lengths_of(self, data):
         of_denoisers(data.lengths)
         own = next(filter(self.owns, data.description.leaves)).corpus().read_as[1]  # those of text are too short for images
-        return data.given.get("sequence_length") or own
+        return data.lengths or own
 
     def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
         if step is not None:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
+BY_SOURCE = "Use `ul2 find --source`."
 INSTEAD_OF_REPORT = "Use `ul2 stats` and `ul2 show`."
 _OF_EXAMPLES = (
     *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
-    *("workers", "runner", "pipeline_option"),
+    *("workers", "pipeline_option"),
 )
 
 
@@ -31,8 +32,8 @@ class Kind(Protocol):
 
     Attributes:
         name: "conversations", for example.
-        cannot: what to do instead of the commands that it does not support, such as "find", and of the options of commands, such
-            as "show --text".
+        cannot: what to do instead of the commands that it does not support, such as "find", of the options of commands, such as
+            "show --text", and of those of all commands, such as "--seed".
         parts: the names of the classes of its descriptions.
         tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
     """
@@ -41,10 +42,6 @@ class Kind(Protocol):
     cannot: ClassVar[Mapping[str, str]]
     parts: ClassVar[frozenset[str]] = frozenset()
     tells_others: ClassVar[frozenset[str]] = frozenset()
-
-    def is_named(self, data: Data) -> bool:
-        """Whether options alone name it, and no mixture is registered."""
-        return False
 
     def owns(self, part: Any) -> bool:
         """Whether a description is of this kind."""
@@ -57,8 +54,11 @@ class Kind(Protocol):
     def refusal(self, data: Data) -> str:
         """Why it cannot do what is asked, and what to do instead; empty where it can."""
         command = str(data.command.name)
-        asked = [command, *(f"{command} {data.option(name)}" for name in data.given)]
-        return next((self.unsupported(data, each, self.cannot[each]) for each in asked if each in self.cannot), "")
+        if command in self.cannot:
+            return self.unsupported(data, command, self.cannot[command])
+        given = [data.option(name) for name in data.given if name != "name"]
+        found = ((each, self.cannot.get(f"{command} {each}", self.cannot.get(each))) for each in given)
+        return next((self.unsupported(data, f"{command} {each}", instead) for each, instead in found if instead), "")
 
     def unsupported(self, data: Data, asked: str, instead: str) -> str:
         """What is said of a command, or an option of one, that it does not support."""
@@ -73,7 +73,7 @@ class Kind(Protocol):
         raise _undone(self)
 
     def show_schedule(self, data: Data, as_json: bool, **options) -> None:
-        """`ul2 show --schedule`: prints what each stage reads."""
+        """`ul2 schedule`: prints what each stage reads."""
         raise _undone(self)
 
     def find(self, data: Data, *, document, text, named, as_lines: bool, epochs: int, count: int, **options) -> None:
@@ -85,13 +85,6 @@ class Kind(Protocol):
             find_all(run, named, epochs=epochs)
         else:
             find(run, document, text, named, epochs=epochs, count=count)
-
-    def find_texts(self, data: Data, **options) -> None:
-        """`ul2 find --texts`: prints which documents have texts of a file."""
-        from ul2_tasks.inspect.contamination import find_texts
-
-        of_file = {name: options.pop(name) for name in ("path", "keys", "n", "output", "count")}
-        find_texts(self.run_of(data, **options), **of_file)
 
     def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
         """`ul2 audit`: counts what a run reads of each document, and writes the outputs."""

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import click
 
-from ul2_tasks.cli.kinds.seam import Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
-from ul2_tasks.cli.options import Data, excludes
+from ul2_tasks.cli.kinds.seam import BY_SOURCE, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
+from ul2_tasks.cli.options import Data
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
@@ -18,7 +18,7 @@ _NOT_BESIDE_IMAGES = ("stats", "report")
 class Texts(Kind):
     name = "text"
     parts = frozenset({"Mixture"})
-    cannot: ClassVar = {}
+    cannot: ClassVar = {"show --source": BY_SOURCE}
     tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
@@ -30,7 +30,7 @@ class Texts(Kind):
         return not_of_tokens(data) or super().refusal(data)
 
     def lengths_of(self, data):
-        return of_denoisers(data.lengths) or (TRAINED if data.given_of("step", "of_schedule") else SHOWN)
+        return of_denoisers(data.lengths) or (TRAINED if "step" in data.given or data.command.name != "show" else SHOWN)
 
     def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
         lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
@@ -41,14 +41,12 @@ class Texts(Kind):
             mixture = with_texts(data.description, texts) if texts else data.description
             show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
             return
-        if texts:
-            raise excludes("--text and --file", "--step")
         from ul2_tasks.inspect.steps import show_step
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
         show_step(run, step, host, as_json=as_json, **chosen)
 
-    def show_schedule(self, data, as_json, *, count, denoisers, host, split, seed, **of_run):
+    def show_schedule(self, data, as_json, *, split, seed, **of_run):
         from ul2_tasks.inspect.texts.schedule import show_schedule
 
         run = self.run_of(data, split=split, seed=seed, **of_run)
