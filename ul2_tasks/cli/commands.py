@@ -60,8 +60,8 @@ def main(context: click.Context) -> None:
 
     Without a command, show the built-in mixture on one screen: its denoisers, an example, and the checks of 4,000 examples.
 
-    Commands name their data in one way: NAME, which is built in or beside --corpus, --vocabulary and --preset; or FILE.py:OBJECT, for
-    all that a Python file describes. In names of options write - or _: --batch-size is --batch_size.
+    Commands name their data in one way: NAME, which is built in or beside --corpus, --vocabulary and --preset; or FILE.py:OBJECT,
+    for all that a Python file describes. In names of options write - or _: --batch-size is --batch_size.
 
     Exit status: 0; 1 where checks fail or problems are found; 2 for an error, which is one line on stderr; 130 for Ctrl-C.
     """
@@ -511,7 +511,8 @@ def verify(folder: str) -> None:
 
 
 @ends_with(
-    'eval "$(ul2 completion bash)"   # in ~/.bashrc; so zsh', "ul2 completion fish | source    # in ~/.config/fish/config.fish"
+    'eval "$(ul2 completion bash)"           # in ~/.bashrc; with zsh in ~/.zshrc',
+    "ul2 completion fish | source            # in ~/.config/fish/config.fish",
 )
 @main.command(cls=click.Command)
 @click.argument("shell", type=click.Choice(list(_SHELLS)))

@@ -76,8 +76,8 @@ def _in_file(path: str, name: str) -> tuple[Any, str | None]:
     recipe = _recipe_of(found)
     if recipe is None:
         raise ValueError(
-            "NAME must be FILE.py:OBJECT of a Mixture, a Chat, an ImageText, a Mix, an ImageTextDataset, sources of image rows, or a"
-            f" name that is registered, got {found!r:.100} for {name!r} in {file}. Name another object."
+            "NAME must be FILE.py:OBJECT of a Mixture, a Mix, a Chat, an ImageText, an ImageTextDataset or its sources, or a name"
+            f" that is registered, got {found!r:.100} for {name!r} in {file}. Name another object."
         )
     return recipe, None
 
@@ -101,18 +101,14 @@ def _recipe_of(found: Any) -> Any:
 
 
 def _registered(name: str) -> Description | Mix:
-    """What is registered with SeqIO under this name, or under NAME_mix or NAME_chat."""
-    try:
-        from ul2_tasks.tasks.names import description_of, known
-    except ImportError as error:
-        raise ImportError(
-            f"{name!r} must be registered, which needs SeqIO. Run `pip install 'ul2_tasks[seqio]'`; or name ul2, chat or"
-            " FILE.py:OBJECT, or pass --corpus."
-        ) from error
-    names = known()
+    """What is registered with SeqIO under this name, or under NAME_mix or NAME_chat: by FILE.py, or the program that calls this."""
+    if (found := Mixture().tasks.get(name)) is not None:
+        return found
+    registry = sys.modules.get("ul2_tasks.tasks.names")  # which whatever registers a name imports
+    names = registry.known() if registry else [*Mixture().tasks, *_BUILT_IN, IMAGE_ROWS]
     for each in (f"{name}_mix", name, f"{name}_{CHAT}"):
-        if each in names:
-            return description_of(each)
+        if registry and each in names:
+            return registry.description_of(each)
     raise ValueError(
         f"nothing is named {name!r} (known: {sorted(names)}). Pass --corpus to create it, or FILE.py:OBJECT with the file that"
         " describes or registers it."

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
+_Command = TypeVar("_Command", bound=click.Command)
 _FIRST = ("Options", "Data", "Training run")  # and then all others
 FILE = """\
 from ul2_tasks import Mixture, open_source
 
 source = open_source("texts/*.txt", documents="paragraph", validation=0.05)
-mine = Mixture("mine", source, "bytes", "UL2", on_error="skip", chunk_tokens=256)
+mine = Mixture("mine", source, "bytes", "UL2", on_error="skip")
 """
 _NAME = """\
 ul2 (the default), chat or images, which are built in; a name of your own, beside --corpus, --vocabulary or --preset;
@@ -33,10 +35,10 @@ def headed(heading: str, *names: str, **settings) -> Callable:
     return click.option(*names, cls=_Headed, heading=heading, **settings)
 
 
-def examples(*lines: str) -> Callable[[click.Command], click.Command]:
+def examples(*lines: str) -> Callable[[_Command], _Command]:
     """Ends the help of a command with these lines, which run as they are."""
 
-    def with_examples(command: click.Command) -> click.Command:
+    def with_examples(command: _Command) -> _Command:
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
         return command
 

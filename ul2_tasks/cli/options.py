@@ -71,8 +71,7 @@ _DATA = [
         metavar="PATH|SPEC",
         multiple=True,
         shell_complete=files,
-        help="Read text from files, folders or globs, or hf:NAME, tfds:NAME, megatron:PREFIX. Can be repeated.  [default: a built-in"
-        " corpus]",
+        help="Read text from files, folders, globs, hf:NAME, tfds:NAME or megatron:PREFIX. Repeatable.  [default: built-in text]",
     ),
     _data(
         "--vocabulary",
@@ -245,9 +244,7 @@ def of_lengths(default: str = "512,512; for images 2048,512; for conversations n
 
 def of_split(command: Callable[..., None]) -> Callable[..., None]:
     """Adds --split."""
-    return click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Read this split of the data.")(
-        command
-    )
+    return click.option("--split", default="train", show_default=True, metavar="SPLIT", help="Read this split.")(command)
 
 
 def of_examples(command: Callable[..., None]) -> Callable[..., None]:
@@ -279,9 +276,7 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
         command(pipeline_options=pipeline_options if workers or pipeline_option else None, **options)
 
     job = [
-        click.option(
-            "--workers", type=click.IntRange(1), metavar="N", help="Run Apache Beam's local runner in this many processes."
-        ),
+        click.option("--workers", type=click.IntRange(1), metavar="N", help="Run Apache Beam here, in this many processes."),
         click.option(
             "--pipeline_option",
             metavar="OPTION",

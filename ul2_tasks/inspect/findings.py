@@ -33,7 +33,7 @@ _PACKAGES = {
     "tensorflow-text": "",
     "sentencepiece": "",
     "protobuf": "",
-    "apache-beam": "for --workers and --runner of ul2 cache and export, pip install 'ul2_tasks[beam]'",
+    "apache-beam": "for --workers and --pipeline_option of ul2 cache and export, pip install 'ul2_tasks[beam]'",
     "datasets": "for hf: corpora, pip install 'ul2_tasks[huggingface]'",
     "tokenizers": "for tokenizer.json, pip install 'ul2_tasks[huggingface]'",
     "t5": "for the benchmarks and T5's own tasks, pip install 'ul2_tasks[t5]'",

@@ -52,7 +52,7 @@ class Mix(Description):
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
-            end of the corpus's epoch. `ul2 show --schedule` prints the step. Of a corpus that is read in
+            end of the corpus's epoch. `ul2 schedule` prints the step. Of a corpus that is read in
             windows only its own weight may change. The last stage continues after the last step.
         batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
 

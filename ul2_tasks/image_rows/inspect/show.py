@@ -155,7 +155,7 @@ def find_rows(recipe: Recipe, record: str, epochs: int, batch_size: int | None) 
             found.append(f"row {first + index}, index {index} of epoch {epoch}{step}")
         first += len(rows)
     console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {len(found):,}"))
-    console.print(Text("\n".join(found) or "It was skipped, or all of it is dropped: `ul2 show --record` says which."))
+    console.print(Text("\n".join(found) or "It was skipped, or all of it is dropped: `ul2 show --source` says which."))
 
 
 def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) -> range:
