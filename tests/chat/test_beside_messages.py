@@ -6,14 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from click.testing import CliRunner
+from commands import described, ul2
 from datasets import Dataset
 from test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
 from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
 from ul2_tasks import Chat, MemoryDataSource
-from ul2_tasks.cli import main
 
 TALK = [CALLS[1], {"role": "assistant", "content": None, "tool_calls": CALLS[2]["tool_calls"]}, *CALLS[3:5]]
 RECORDS = [
@@ -87,8 +86,8 @@ def test_the_split_of_a_conversation_is_the_same_in_all_formats(template, tmp_pa
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "tfrecord"])
 def test_the_doctor_names_the_fields_that_nothing_reads(format, template, tmp_path):
     source = source_of(format, tmp_path)
-    arguments = ["doctor", f"named_{format}", "--corpus", source, "--renderer", f"template:{template}", "--lengths", "4096"]
-    done = CliRunner().invoke(main, arguments, env={"COLUMNS": "600"})
+    name = described(tmp_path, f"Chat('named_{format}', {source!r}, 'template:{template}')")
+    done = ul2("doctor", name, "--lengths", 4096)
     counted = {"jsonl": "source (2), turns (2)", "parquet": "source (3), turns (3)", "tfrecord": "source (2)"}[format]
     assert f"fields of records that nothing reads, and how many have them: {counted}" in done.stdout, done.output
 

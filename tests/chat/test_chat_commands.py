@@ -6,7 +6,7 @@ import pathlib
 import new_process
 import pytest
 import seqio
-from test_command_line import ul2
+from commands import described, ul2
 from test_register_chat import CONVERSATIONS, write_jsonl
 
 
@@ -18,22 +18,23 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def options(corpus):
-    return ["--corpus", corpus / "*.jsonl", "--renderer", "harmony:default", "--id_key", "id", "--validation", 0.1]
+@pytest.fixture(scope="module")
+def talked(corpus):
+    return described(corpus, f"Chat('talked', {str(corpus / '*.jsonl')!r}, id_key='id', validation=0.1)")
 
 
 @pytest.fixture(scope="module")
-def cached(corpus, tmp_path_factory):
+def cached(talked, tmp_path_factory):
     folder = tmp_path_factory.mktemp("commands")
-    done = ul2("cache", "talked", *options(corpus), "--output", folder / "cache")
+    done = ul2("cache", talked, "--output", folder / "cache")
     assert done.exit_code == 0, done.output
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
         yield folder
 
 
-def test_workers_register_the_conversations_themselves(cached, corpus):
-    command = ["cache", "talked", *options(corpus), "--output", cached / "beam", "--workers", 2]
+def test_workers_register_the_conversations_themselves(cached, talked):
+    command = ["cache", talked, "--output", cached / "beam", "--workers", 2]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     done = new_process.run("-c", new_process.AS_A_SCRIPT, new_process.executable(cached), *command, env=environment, cwd=cached)
     assert done.returncode == 0, done.stderr

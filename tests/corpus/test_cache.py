@@ -326,7 +326,7 @@ def text_files(folder, documents, files=8):
 
 
 def command(folder, module, *arguments):
-    return ["-m", "ul2_tasks", "cache", "own", "--output", folder / "cache", "--module", module, *arguments]
+    return ["-m", "ul2_tasks", "cache", f"{folder / module}.py:own", "--output", folder / "cache", *arguments]
 
 
 def test_workers_and_a_dask_cluster_write_what_one_process_writes(tmp_path):
@@ -335,7 +335,7 @@ def test_workers_and_a_dask_cluster_write_what_one_process_writes(tmp_path):
     script = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path)]
     here, found = {**os.environ, "PYTHONPATH": str(REPOSITORY)}, []
     before = {*os.listdir(tmp_path), "cache", "__pycache__"}
-    for options in ([], ["--workers", 2], ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]):
+    for options in ([], ["--workers", 2], ["--pipeline_option=--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]):
         asked = command(tmp_path, module, *options)
         is_script = len(options) != 1
         done = new_process.run(*script, *asked[2:], env=here, cwd=tmp_path) if is_script else run(*asked, folder=tmp_path)

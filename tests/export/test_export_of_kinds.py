@@ -12,8 +12,8 @@ import shutil
 import numpy as np
 import pytest
 from chat_support import GOLDEN, o200k_file, read_shard
+from commands import ul2
 from rich.console import Console
-from test_command_line import ul2
 
 import ul2_tasks
 from ul2_tasks.example_features import TEXT

@@ -18,7 +18,7 @@ from ul2_tasks.cli import main
 from ul2_tasks.images import example_set
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
-TEXT = "text --corpus corpus/texts.jsonl --id_key id --validation 0.1"
+TEXT = "golden_described.py:text"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
 CHAT = "talk_chat"
 REPLY = "talk_prompt_completion"
@@ -40,7 +40,7 @@ COMMANDS = {
     "pictures, stats": "stats golden_seen --json --lengths 256,192 --examples 50",
     "pictures, show --step": "show golden_numbered_seen --json --step 3 --batch_size 4 --count 1 --lengths 256,192",
     "image rows, show": "show images --json --count 1",
-    "image rows, doctor": "doctor --schema unified_edit --json",
+    "image rows, doctor": "doctor golden_described.py:edits --json",
     "image rows, stats": "stats images --json --examples 32",
 }
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import described, ul2
 from image_sources import image, made, write_tar
-from test_command_line import ul2
 
 from ul2_tasks.image_rows.inspect.measure import look_at, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.recipe import example_sources
@@ -18,6 +18,8 @@ from ul2_tasks.image_rows.records import listed_records, open_records
 from ul2_tasks.image_rows.rows import RowMaker
 from ul2_tasks.images import example_set
 from ul2_tasks.images.example_set import example_records, write_example_set
+
+ROWS = "from ul2_tasks.image_rows import *"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,9 +43,9 @@ def folder(tmp_path_factory):
         ("show images --count 1", "t2i_pretrain: embedded set"),
         ("show images --step 1 --batch_size 2", "index 2 of epoch 0"),
         ("stats images --examples 8", "of latents"),
-        ("doctor --schema unified_edit", "records"),
+        ("doctor images", "records"),
         ("report images --examples 8 --count 1 --output PAGE", "wrote PAGE"),
-        ("find images --record 'embedded set, vlm_sft, record 3' --batch_size 8", "is in "),
+        ("find images --source 'embedded set, vlm_sft, record 3' --batch_size 8", "is in "),
     ],
 )
 def test_commands_look_at_the_embedded_set(arguments, said, tmp_path):
@@ -52,15 +54,11 @@ def test_commands_look_at_the_embedded_set(arguments, said, tmp_path):
     assert (done.exit_code, said.replace("PAGE", page) in done.stdout) == (0, True), done.stderr
 
 
-def test_a_schema_of_ones_own_and_a_folder_of_images(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_schemas.py").write_text(
-        "from ul2_tasks.images.elements import Image, Text\n\n\n"
-        "def last_page(record, draws):\n    return Text(record['texts'][-1]), Image(record['images'][-1], 'noised')\n"
-    )
+def test_a_schema_of_ones_own_and_a_folder_of_images(folder, tmp_path):
     (tmp_path / "moved.jsonl").write_text((folder / "story.jsonl").read_text())
-    options = ["--corpus", tmp_path / "moved.jsonl", "--folder", folder, "--schema", "own_schemas:last_page"]
-    done = ul2("show", *options, "--json", "--count", 3)
+    source = f"Source(open_records({str(tmp_path / 'moved.jsonl')!r}, {str(folder)!r}), last_page)"
+    last_page = "def last_page(record, draws):\n    return Text(record['texts'][-1]), Image(record['images'][-1], 'noised')\n"
+    done = ul2("show", described(tmp_path, source, f"{ROWS}\n{last_page}"), "--json", "--count", 3)
     assert [json.loads(line)["layout"] for line in done.stdout.splitlines()] == ["T N"] * 3
 
 
@@ -68,11 +66,11 @@ def test_the_doctor_finds_what_is_wrong(tmp_path):
     (good,) = example_records("t2i_pretrain", 1)
     records = [good, {**good, "captions": "[]"}, {**good, "image": b"GIF"}, {**good, "image": good["image"][:-100]}]
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "bad.parquet")
-    options = ["--schema", "t2i_pretrain", "--corpus", tmp_path / "bad.parquet"]
-    done = ul2("doctor", *options, "--position_embeddings", "70,32", "--json")
+    source = f"Source(open_records({str(tmp_path / 'bad.parquet')!r}), 't2i_pretrain')"
+    done = ul2("doctor", described(tmp_path, source, ROWS), "--json")
     problems = [each["what"] for each in json.loads(done.stdout)["findings"] if each["kind"] == "problem"]
     assert done.exit_code == 1
-    for problem, said in zip(problems, ("vae_patches_per_side", "(schema)", "(sample)", "cannot be decoded"), strict=True):
+    for problem, said in zip(problems, ("(schema)", "(sample)", "cannot be decoded"), strict=True):
         assert said in problem
 
 
@@ -81,7 +79,7 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     (tmp_path / "one.jsonl").write_text(json.dumps({"video": "seven.mp4", "conversations": turns}))
     (tmp_path / "seven.mp4").write_bytes(image(1))
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not there
-    done = ul2("show", "--schema", "vlm_sft", "--corpus", tmp_path / "one.jsonl")
+    done = ul2("show", described(tmp_path, f"Source(open_records({str(tmp_path / 'one.jsonl')!r}), 'vlm_sft')", ROWS))
     assert (done.exit_code, "ul2_tasks[images]" in done.stderr) == (2, True), done.stderr
 
 
@@ -89,17 +87,19 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (["show", "images", "--split", "train"], "--split"),
-        (["show", "images", "--record", "x", "--step", "1"], "--record"),
+        (["show", "images", "--source", "x", "--step", "1"], "--source"),
+        (["find", "images", "--source", "x", "--source", "y"], "--source must be one record"),
         (["cache", "images", "--output", "x"], "cache"),
-        (["stats", "--schema", "json:nothing", "--corpus", "SET/*.parquet"], "'nothing'"),
-        (["stats", "images", "--lengths", "0,1,1"], "tokens"),
-        (["stats", "images", "--position_embeddings", "8,8"], "vit_patches_per_side"),
-        (["show", "--schema", "t2i_pretrain", "--corpus", "SET/vlm_sft.jsonl"], "none of 12 records of t2i_pretrain"),
-        (["show", "images", "--record", "dogs, record 0"], "record"),
+        (["stats", "images", "--lengths", "1,1"], "FILE.py"),
+        (["show", "Source(open_records('SET/vlm_sft.jsonl'), 't2i_pretrain')"], "none of 12 records of t2i_pretrain"),
+        (["show", "images", "--source", "dogs, record 0"], "record"),
+        (["show", "[]"], "NAME must be FILE.py:OBJECT of a Mixture"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, said, folder):
-    done = ul2(*(argument.replace("SET", str(folder)) for argument in arguments))
+    command, name, *options = arguments
+    name = name if name == "images" else described(folder, name.replace("SET", str(folder)), ROWS)
+    done = ul2(command, name, *options)
     assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
 
 
@@ -157,19 +157,17 @@ mine = ul2_tasks.ImageTextDataset(
 
 
 @pytest.mark.torch
-def test_commands_look_at_an_own_dataset(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(".")
+def test_commands_look_at_an_own_dataset(tmp_path):
     (tmp_path / f"{tmp_path.name}_images.py").write_text(MODULE)
-    own = ["mine", "--module", f"{tmp_path.name}_images"]
+    own = [f"{tmp_path}/{tmp_path.name}_images.py:mine"]
     measured = json.loads(ul2("stats", *own, "--json").stdout)
     assert (measured["seed"], measured["budgets"]) == (5, {"tokens": 3000, "vit": 900, "vae": 3000})
     assert [each["records"] for each in measured["sources"]] == [12, 4]
     assert json.loads(ul2("doctor", *own, "--json").stdout)["budgets"] == measured["budgets"]
-    rows = [row["samples"] for row, _ in zip(__import__(own[-1]).mine, range(4))]
+    rows = [row["samples"] for row, _ in zip(__import__(f"{tmp_path.name}_images").mine, range(4))]
     for row in rows:
         for name in row:
-            (found,) = (json.loads(line) for line in ul2("show", *own, "--record", name, "--json").stdout.splitlines())
+            (found,) = (json.loads(line) for line in ul2("show", *own, "--source", name, "--json").stdout.splitlines())
             assert (found["record"], found["samples"]) == (name, row)
-    for wrong in (["--lengths", "1,1,1"], ["--seed", "1"]):
+    for wrong in (["--lengths", "1,1"], ["--seed", "1"]):
         assert ul2("stats", *own, *wrong).exit_code == 2

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_command_line import ul2
+from commands import described, ul2
 
 from ul2_tasks.images.example_set import example_records
 
@@ -31,17 +31,21 @@ def corpus(tmp_path_factory):
     return folder
 
 
+def rows_of(files, folder):
+    return described(folder, f"Source(open_records({str(files)!r}), 'vlm_sft')", "from ul2_tasks.image_rows import *")
+
+
 @pytest.mark.parametrize("file", ["*script*.jsonl", "bad.jsonl"])
 @pytest.mark.parametrize("command", ["show", "stats", "doctor"])
 def test_a_terminal_gets_no_character_that_moves_or_turns(command, file, corpus):
-    done = ul2(command, "--schema", "vlm_sft", "--corpus", corpus / file)
+    done = ul2(command, rows_of(corpus / file, corpus))
     said = done.stdout + done.stderr
     assert "owned" in said
     assert [character for character in MOVING if character in said] == []
 
 
 def test_a_page_gets_no_markup_and_no_such_character(corpus, tmp_path):
-    done = ul2("report", "--schema", "vlm_sft", "--corpus", corpus / "*script*.jsonl", "--output", tmp_path / "page.html")
+    done = ul2("report", rows_of(corpus / "*script*.jsonl", corpus), "--output", tmp_path / "page.html")
     assert done.exit_code == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
     assert "&lt;script&gt;" in page

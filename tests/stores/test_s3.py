@@ -240,8 +240,8 @@ def test_what_is_refused_is_one_sentence_with_the_object_at_once(remote, remote_
         assert f"{bucket}/cache" in failed("verify", f"{remote_cache}/stores_corpus")
         with pytest.raises(OSError, match=f"{bucket}/cache"):
             examples(remote, remote_cache)
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
-    corpus = ["--corpus", tmp_path / "a.txt", "--documents", "line", "--vocabulary", "bytes"]
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    corpus = ["--corpus", tmp_path / "a.jsonl", "--vocabulary", "bytes"]
     said = failed("cache", "refused", *corpus, "--output", f"{bucket}/out")
     assert f"{bucket}/out" in said
     assert time.monotonic() - began < 20

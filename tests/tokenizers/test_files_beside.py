@@ -7,13 +7,12 @@ import random
 import pytest
 import sentencepiece
 import seqio
-from click.testing import CliRunner
+from commands import described, ul2
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from ul2_tasks import Mixture, open_renderer, open_vocabulary
-from ul2_tasks.cli import main
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import special_tokens, text_vocabulary, vocabulary_identity
 
@@ -269,7 +268,9 @@ def test_the_doctor_finds_ids_that_clash(data, tmp_path):
     assert clash == "'<tool>' is 6 for the tokenizer, as transformers loads it, and 8 in added_tokens.json"
     folder, corpus = tmp_path / "other", tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": "a b c " * 50, "messages": [{"role": "assistant", "content": "a b"}]}) + "\n")
-    spec = ["--renderer", f"template:{folder}", "--lengths", "64"] if data == "chat" else ["--vocabulary", str(folder)]
-    done = CliRunner().invoke(main, ["doctor", f"clash_{data}", "--corpus", str(corpus), *spec], env={"COLUMNS": "600"})
+    asked = [f"clash_{data}", "--corpus", corpus, "--vocabulary", folder]
+    if data == "chat":
+        asked = [described(tmp_path, f"Chat('clash', {str(corpus)!r}, 'template:{folder}')"), "--lengths", 64]
+    done = ul2("doctor", *asked)
     said = "eos_token is '</s>', 4, for the tokenizer, and [5] in config.json and generation_config.json"
     assert (done.exit_code, said in done.stdout) == (1, True), done.output

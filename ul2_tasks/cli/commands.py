@@ -119,8 +119,9 @@ def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: in
         raise needs(data.option(given[0]), "--step")
     if step is None:
         tell_others(kind, data)
-    more = {} if source is None else {"source": source}
-    kind.show(data, as_json, texts=texts, step=step, **more, **options)
+    if source is not None:
+        options["source"] = source
+    kind.show(data, as_json, texts=texts, step=step, **options)
 
 
 @ends_with(
@@ -395,7 +396,7 @@ def _at_most(what: str) -> Callable:
     return click.option(f"--max_{what}", type=click.IntRange(1), metavar="N", help=help)
 
 
-@ends_with("ul2 cache mine --corpus 'texts/*.jsonl' --output cache", "ul2 cache my_data.py:mine --output cache --max_documents 100")
+@ends_with("ul2 cache mine --corpus 'texts/*.jsonl' --output cache", "ul2 cache my_data.py:mine --output trial --max_documents 100")
 @main.command()
 @of_data
 @click.option(

@@ -33,6 +33,11 @@ def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
     if ".py:" in (name or ""):
         return _in_file(*str(name).split(".py:", 1))
     if given:
+        if name == IMAGE_ROWS or _BUILT_IN.get(name or "") is Chat:
+            raise ValueError(
+                f"NAME must be a name of your own beside --corpus, --vocabulary and --preset, which make text, got {name!r}."
+                " Describe conversations and images in a FILE.py."
+            )
         return Mixture((name or "own").removesuffix("_mix"), **given), None
     name = name or "ul2"
     format = next((each for each in FORMATS if name.endswith(f"_{each}")), None)

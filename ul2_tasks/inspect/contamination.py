@@ -1,4 +1,4 @@
-"""`ul2 find --texts`: which documents of a corpus have texts of a benchmark, or parts of them."""
+"""`ul2 contamination`: which documents of a corpus have texts of a benchmark, or parts of them."""
 
 from __future__ import annotations
 

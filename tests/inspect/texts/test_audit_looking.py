@@ -4,7 +4,7 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from test_command_line import ul2
+from commands import ul2
 
 from ul2_tasks import MemoryDataSource, Stage, mix, register
 from ul2_tasks.inspect.audit import audit

@@ -1,12 +1,12 @@
-"""`ul2 find --texts`: which documents have texts of a benchmark."""
+"""`ul2 contamination`: which documents have texts of a benchmark."""
 
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import ul2
 from support import mistral_model
-from test_command_line import ul2
 
 from ul2_tasks import MemoryDataSource, mix, register
 from ul2_tasks.inspect.contamination import contamination, read_texts, variants_of
@@ -77,23 +77,19 @@ def test_texts_are_found_whole_and_in_part_and_near_misses_are_not(vocabulary):
 
 def test_the_command_looks_in_each_corpus(benchmark, tmp_path):
     both = mix("contaminated", {run_of("with_texts").mixture: 1, run_of("without_texts", documents=TEXTS).mixture: 1})
-    output = ul2("find", both, "--texts", benchmark, "--field", "question", "--output", tmp_path / "LIST.jsonl").stdout
+    output = ul2("contamination", both, "--texts", benchmark, "--field", "question", "--output", tmp_path / "LIST.jsonl").stdout
     assert "0 of 4 texts are in 0 documents of without_texts_corpus" in output
     lines = [json.loads(line) for line in (tmp_path / "LIST.jsonl").read_text().splitlines()]
     assert [line["corpus"] for line in lines] == ["with_texts_corpus"] * 6
     assert max(lines, key=lambda line: line["overlap"])["overlap"] == 1
 
 
-def test_options_that_do_not_go_together_are_named(benchmark):
+def test_what_is_wrong_with_a_file_of_texts_is_named(benchmark):
     for more, error in {
-        ("--texts", benchmark, "--text", "words"): "must be given, got --text and --texts",
-        ("--texts", benchmark, "--epochs", "2"): "--epochs must be left out with --texts, got both",
-        ("--ngram", "5", "--text", "words"): "--ngram must be given with --texts",
-        (): "--texts or --record must be given, got none",
         ("--texts", benchmark, "--output", "no/list.jsonl"): "--output must be in a folder that exists, got 'no/list.jsonl'",
         ("--texts", benchmark): "has no field 'text', only ['id', 'question']. Pass --field",
     }.items():
-        done = ul2("find", *more)
+        done = ul2("contamination", *more)
         assert error in done.stderr, done.output
         assert done.exit_code
 

@@ -25,7 +25,7 @@ class Rows(Kind):
         "lengths": f"They have no denoisers. {LOOK}",
         "cache": f"Training reads them from their files. {LOOK}",
         "export": f"Training reads them from their files. {LOOK}",
-        **dict.fromkeys(("--corpus", "--vocabulary", "--preset", "--lengths", "--seed"), _IN_PYTHON),
+        **dict.fromkeys(("--lengths", "--seed"), _IN_PYTHON),
         **dict.fromkeys(("--split", "--cache", "--run", "--packed", "--exclude", "--skip", "--denoiser", "show --text"), LEAVE_OUT),
         **dict.fromkeys(("--document", "--id", "--list", "find --text"), _BY_SOURCE),
     }

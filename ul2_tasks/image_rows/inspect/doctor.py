@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from ul2_tasks.image_rows.inspect.measure import look_at, measure_images, schema_name
 from ul2_tasks.image_rows.inspect.table import part, sentences_on_rows, shown_elements, shown_layouts, shown_too_long
 from ul2_tasks.image_rows.recipe import Recipe
-from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.pixels import pixels
 from ul2_tasks.inspect.findings import Finding
@@ -19,16 +18,11 @@ _FULL = 0.9  # of the fullest budget
 _SKIP = "fix them, or pass on_error='skip', which leaves them out and counts them"
 
 
-def examine_recipe(recipe: Recipe, special_tokens: SpecialTokenConfig | None = None) -> Iterator[Finding]:
-    """Looks at the model's tables, records of each source, some of their images, and the rows."""
+def examine_recipe(recipe: Recipe) -> Iterator[Finding]:
+    """Looks at records of each source, some of their images, and the rows."""
     statistics = measure_images(recipe, LOOKED_AT)
     for source, found in zip(statistics.sources, look_at(recipe, DECODED)):
         concerns = (schema_name(found.source),)
-        try:
-            (special_tokens or recipe.special_tokens).check(found.source.sizes)
-            yield Finding("ok", "tables", "the tables are large enough", concerns=concerns)
-        except ValueError as error:
-            yield Finding("problem", "tables", str(error), "take a larger table, or smaller sizes", concerns)
         for line in shown_problems(source.problems, source.first):
             yield Finding("problem", "records", f"wrong, of {source.looked_at:,} records: {line}", _SKIP, concerns)
         if source.layouts:

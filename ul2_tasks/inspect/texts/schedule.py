@@ -1,4 +1,4 @@
-"""`ul2 show --schedule`: what each stage of a run reads, before the run starts."""
+"""`ul2 schedule`: what each stage of a run reads, before the run starts."""
 
 from __future__ import annotations
 
