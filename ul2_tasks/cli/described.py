@@ -18,8 +18,8 @@ from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.sources.memory import texts_in_memory
 
 _BUILT_IN = {"ul2": Mixture, "ul2_mix": Mixture, **dict.fromkeys(("chat", *(f"chat_{each}" for each in FORMATS)), Chat)}
+_PACKED_ROWS = "images"  # the built-in records
 _LENGTHS = {CHAT: {"tokens": None}, PROMPT_COMPLETION: {"inputs": None, "targets": None}}
-IMAGE_ROWS = "images"  # the built-in records
 
 
 def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
@@ -33,7 +33,7 @@ def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
     if ".py:" in (name or ""):
         return _in_file(*str(name).split(".py:", 1))
     if given:
-        if name == IMAGE_ROWS or _BUILT_IN.get(name or "") is Chat:
+        if name == _PACKED_ROWS or _BUILT_IN.get(name or "") is Chat:
             raise ValueError(
                 f"NAME must be a name of your own beside --corpus, --vocabulary and --preset, which make text, got {name!r}."
                 " Describe conversations and images in a FILE.py."
@@ -43,7 +43,7 @@ def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
     format = next((each for each in FORMATS if name.endswith(f"_{each}")), None)
     if name in _BUILT_IN:
         return _BUILT_IN[name](), format or CHAT
-    return (_recipe_of(name) if name == IMAGE_ROWS else _registered(name)), format
+    return (_recipe_of(name) if name == _PACKED_ROWS else _registered(name)), format
 
 
 def with_texts(description: Description | Mix, texts: Sequence[str]) -> Mixture:
@@ -100,9 +100,14 @@ def _module(file: pathlib.Path) -> Any:
 
 def _recipe_of(found: Any) -> Any:
     """The recipe of image rows that an object has, or that of the built-in records; None where it is something else."""
-    from ul2_tasks.image_rows.inspect.command import recipe_of
+    return packed_rows().recipe_of(found)
 
-    return recipe_of(found)
+
+def packed_rows() -> Any:
+    """All that the package has of image rows, by way of one module."""
+    from ul2_tasks.image_rows.inspect import command
+
+    return command
 
 
 def _registered(name: str) -> Description | Mix:
@@ -110,7 +115,7 @@ def _registered(name: str) -> Description | Mix:
     if (found := Mixture().tasks.get(name)) is not None:
         return found
     registry = sys.modules.get("ul2_tasks.tasks.names")  # which whatever registers a name imports
-    names = registry.known() if registry else [*Mixture().tasks, *_BUILT_IN, IMAGE_ROWS]
+    names = registry.known() if registry else [*Mixture().tasks, *_BUILT_IN, _PACKED_ROWS]
     for each in (f"{name}_mix", name, f"{name}_{CHAT}"):
         if registry and each in names:
             return registry.description_of(each)

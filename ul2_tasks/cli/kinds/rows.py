@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import click
 
-from ul2_tasks.cli.described import IMAGE_ROWS
 from ul2_tasks.cli.kinds.seam import LEAVE_OUT, LOOK, Kind
 from ul2_tasks.cli.options import excludes
 
@@ -31,7 +30,7 @@ class Rows(Kind):
     }
 
     def name_of(self, data):
-        return data.name or IMAGE_ROWS
+        return data.name
 
     def lengths_of(self, data):
         return data.description.budgets
@@ -65,7 +64,6 @@ class Rows(Kind):
 
 
 def _looking() -> Any:
-    """All that the package has of image rows, by way of one module."""
-    from ul2_tasks.image_rows.inspect import command
+    from ul2_tasks.cli.described import packed_rows
 
-    return command
+    return packed_rows()
