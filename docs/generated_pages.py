@@ -3,6 +3,7 @@
 mkdocs.yml names this file as a hook. `pages()` needs no mkdocs; the tests read the same pages by it.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -12,6 +13,28 @@ import click
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 TUTORIALS = {path.stem: path.read_text() for path in sorted((REPOSITORY / "docs").glob("tutorial*.py"))}
+_COMMAND = """\
+# The command `ul2`
+
+`python -m ul2_tasks` is the same command. [Install and first run](../get_started/first_run.md) shows the commands at work.
+Tables and JSON are written to stdout. Progress, what is left out, and errors are written to stderr.
+
+| exit status | when |
+|---|---|
+| 0 | all that was asked for is done, and checks pass |
+| 1 | `doctor` finds a problem, a check of `stats`, `report` or `audit` fails, `lengths` finds that a denoiser does not fit, or `verify` a file that differs |
+| 2 | an error: one line on stderr, which says what is expected and what to do. `--debug` shows the traceback |
+| 130 | Ctrl-C. `cache` and `export` resume with the same command |
+
+## JSON
+
+`--json` prints one object; `show`, `schedule` and `find --list` print an object per line. Keys may be added in any release.
+
+| command | keys |
+|---|---|
+{keys}
+## Help
+"""
 WIDTH = 100  # of the help of a command, in characters
 
 
@@ -74,11 +97,23 @@ def _command() -> str:
     sys.path.insert(0, str(REPOSITORY))
     from ul2_tasks.cli import main
 
-    introduction = (
-        "# The command `ul2`\n\nThis page is the output of `--help`. `python -m ul2_tasks` is the same command."
-        " [Install and first run](../get_started/first_run.md) shows the commands at work.\n"
-    )
-    return introduction + "".join(_help(main, "ul2", None))
+    return _COMMAND.format(keys=_json_keys()) + "".join(_help(main, "ul2", None))
+
+
+def _json_keys() -> str:
+    """What `--json` prints, as a table: of each command that the golden tests run, which compare the values, too."""
+    printed = json.loads((REPOSITORY / "tests" / "golden" / "files" / "commands.json").read_text(encoding="utf-8"))
+    return "".join(f"| {name} | {_keys(value[0] if isinstance(value, list) else value)} |\n" for name, value in printed.items())
+
+
+def _keys(value: dict) -> str:
+    """The keys of an object, and of the objects in it."""
+    words = []
+    for key, inner in value.items():
+        items = inner if isinstance(inner, list) else [inner]
+        inside = list(dict.fromkeys(name for item in items if isinstance(item, dict) for name in item))
+        words.append(f"`{key}`" + (f" ({', '.join(inside)})" if inside and all(name.isidentifier() for name in inside) else ""))
+    return ", ".join(words)
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> list[str]:
@@ -86,7 +121,7 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> li
     settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
     context = click.Context(command, info_name=name, parent=parent, **settings)
     words = context.command_path
-    sections = [f"\n## {words}\n\n```text\n{command.get_help(context)}\n```\n"]
+    sections = [f"\n### {words}\n\n```text\n{command.get_help(context)}\n```\n"]
     for inner in getattr(command, "commands", {}).values():
         sections += _help(inner, inner.name, context)
     return sections

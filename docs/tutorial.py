@@ -57,7 +57,7 @@ def ul2(*arguments, statuses=(0,)):
 #
 # A corpus is a set of files: text, JSON Lines, Parquet, Arrow or TFRecord, compressed or not. This cell writes eight files of
 # JSON Lines, with some 500 documents: the text of Python's own `help()` topics. Put your own into `texts/` instead. (For text
-# files say what a document is: `--documents paragraph`, `line` or `file`.) Many files are better than one, because denoisers
+# files say what a document is: `open_source(.., documents="paragraph")`.) Many files are better than one, because denoisers
 # and hosts split them among themselves.
 #
 # The last file ends with a line that is not a document. Real corpora have such lines.
@@ -85,16 +85,15 @@ print(f"{len(documents)} documents, {sum(map(len, documents)):,} characters")
 # ## 2. Look for problems
 #
 # `ul2 doctor` checks the installation, the vocabulary, the first 1,000 documents and the lengths. It says how to fix each
-# problem, and ends with status 1 if there is one. It finds our line. `--validation 0.05` holds out 5 % of the documents by a
-# hash of their text, which are the same documents on every machine.
+# problem, and ends with status 1 if there is one. It finds our line.
 
 # %%
 print("\n## 2. Look for problems")
 
-ul2("doctor", "mine", "--corpus", "texts/*.jsonl", "--validation", "0.05", "--lengths", "128,128", statuses=(0, 1))
+ul2("doctor", "mine", "--corpus", "texts/*.jsonl", "--lengths", "128,128", statuses=(0, 1))
 
 # %% [markdown]
-# We remove the line. (`--on_error skip`, or `register(on_error="skip")`, leaves such records out and counts them.)
+# We remove the line. (`register(on_error="skip")` leaves such records out and counts them.)
 
 # %%
 lines = (TEXTS / "7.jsonl").read_text().splitlines()
@@ -190,7 +189,7 @@ importlib.invalidate_caches()
 from my_corpora import MIXTURE
 
 print(f"registered {MIXTURE}")
-ul2("doctor", "mine", "--module", "my_corpora", "--lengths", "128,128", statuses=(0, 1))
+ul2("doctor", "my_corpora.py:mine", "--lengths", "128,128", statuses=(0, 1))
 
 # %% [markdown]
 # ## 6. Look at examples
@@ -202,7 +201,7 @@ ul2("doctor", "mine", "--module", "my_corpora", "--lengths", "128,128", statuses
 print("\n## 6. Look at examples")
 
 one_of_each_mode = ["--denoiser", "r1", "--denoiser", "x8", "--denoiser", "s", "--count", "1"]
-ul2("show", "mine", "--module", "my_corpora", "--lengths", "128,128", *one_of_each_mode)
+ul2("show", "my_corpora.py:mine", "--lengths", "128,128", *one_of_each_mode)
 
 # %% [markdown]
 # ## 7. Measure
@@ -214,7 +213,7 @@ ul2("show", "mine", "--module", "my_corpora", "--lengths", "128,128", *one_of_ea
 # %%
 print("\n## 7. Measure")
 
-ul2("stats", "mine", "--module", "my_corpora", "--lengths", "128,128", "--examples", "500")
+ul2("stats", "my_corpora.py:mine", "--lengths", "128,128", "--examples", "500")
 
 # %% [markdown]
 # ## 8. A report to send
@@ -225,7 +224,7 @@ ul2("stats", "mine", "--module", "my_corpora", "--lengths", "128,128", "--exampl
 # %%
 print("\n## 8. A report to send")
 
-ul2("report", "mine", "--module", "my_corpora", "--lengths", "128,128", "--examples", "500", "--output", "report.html")
+ul2("report", "my_corpora.py:mine", "--lengths", "128,128", "--examples", "500", "--output", "report.html")
 print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 
 # %% [markdown]
@@ -238,7 +237,7 @@ print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 # %%
 print("\n## 9. Cache and batches")
 
-ul2("cache", "mine", "--module", "my_corpora", "--output", "cache")
+ul2("cache", "my_corpora.py:mine", "--output", "cache")
 ul2("verify", "cache/mine_corpus")
 
 # %% [markdown]

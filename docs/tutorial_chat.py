@@ -86,8 +86,13 @@ print(lines[0])
 # %%
 print("\n## 2. Look for problems")
 
-chat = ["--corpus", "talks/*.jsonl", "--renderer", "harmony:default", "--id_key", "id"]
-ul2("doctor", "talks", *chat, statuses=(0, 1))
+pathlib.Path("my_chat.py").write_text('''"""The conversations, for commands."""
+
+from ul2_tasks import Chat
+
+talks = Chat("talks", "talks/*.jsonl", "harmony:default", id_key="id")
+''')
+ul2("doctor", "my_chat.py:talks", statuses=(0, 1))
 
 # %% [markdown]
 # Write the reasoning as a separate message, as in the other conversations.
@@ -96,13 +101,13 @@ ul2("doctor", "talks", *chat, statuses=(0, 1))
 strange = [strange[0], {"role": "assistant", "channel": "analysis", "content": "Easy."}]
 strange.append({"role": "assistant", "channel": "final", "content": "2"})
 (TALKS / "1.jsonl").write_text("\n".join([*lines[200:], json.dumps({"id": "strange", "messages": strange})]) + "\n")
-ul2("doctor", "talks", *chat)
+ul2("doctor", "my_chat.py:talks")
 
 # %% [markdown]
 # ## 3. Register
 #
 # `register_chat` registers the corpus, `sums_corpus`, and two tasks: `sums_chat` for decoder-only models, and
-# `sums_prompt_completion` for encoder-decoder models. Put the call into a module, which commands and training runs import.
+# `sums_prompt_completion` for encoder-decoder models. Put the call into a file, which commands and training runs import.
 # `harmony:default` is the Harmony format with the built-in vocabulary. `harmony` is the same with OpenAI's o200k_harmony, from
 # a local file.
 
@@ -140,7 +145,7 @@ for token, mask, group in zip(example["tokens"], example["loss_mask"], example["
     print(f"{vocabulary.decode([token.item()])!r:<16} {mask:>10} {group:>11}")
 
 # %%
-ul2("show", "sums", "--module", "my_talks", "--count", "1")
+ul2("show", "my_talks.py:sums", "--count", "1")
 
 # %% [markdown]
 # ## 5. Measure
@@ -152,7 +157,7 @@ ul2("show", "sums", "--module", "my_talks", "--count", "1")
 # %%
 print("\n## 5. Measure")
 
-ul2("stats", "sums", "--module", "my_talks")
+ul2("stats", "my_talks.py:sums")
 
 # %% [markdown]
 # ## 6. Cache
@@ -163,7 +168,7 @@ ul2("stats", "sums", "--module", "my_talks")
 # %%
 print("\n## 6. Cache")
 
-ul2("cache", "sums", "--module", "my_talks", "--output", "cache")
+ul2("cache", "my_talks.py:sums", "--output", "cache")
 ul2("verify", "cache/sums_corpus")
 
 # %% [markdown]
@@ -231,7 +236,7 @@ for log in trainer.state.log_history:
 print("\n## 8. Export for Megatron-LM")
 
 shutil.rmtree("megatron", ignore_errors=True)
-ul2("export", "sums", "--module", "my_talks", "--format", "megatron", "--cache", "cache", "--output", "megatron")
+ul2("export", "my_talks.py:sums", "--format", "megatron", "--cache", "cache", "--output", "megatron")
 ul2("verify", "megatron")
 
 # %% [markdown]

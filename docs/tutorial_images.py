@@ -71,7 +71,13 @@ print(*sorted(path.name for path in pathlib.Path("set").iterdir()))
 # %%
 print("\n## 2. Layouts")
 
-ul2("show", "--schema", "unified_edit", "--corpus", "set/unified_edit.parquet", "--count", "1")
+pathlib.Path("my_edits.py").write_text('''"""Images that are edited."""
+
+from ul2_tasks.image_rows import Source, open_records
+
+edits = Source(open_records("set/unified_edit.parquet"), "unified_edit")
+''')
+ul2("show", "my_edits.py:edits", "--count", "1")
 
 # %% [markdown]
 # ## 3. A schema of your own
@@ -84,7 +90,7 @@ print("\n## 3. A schema of your own")
 
 pathlib.Path("my_schemas.py").write_text('''"""What the model is trained on, of captioned images."""
 
-from ul2_tasks.images.elements import Image, Text
+from ul2_tasks.image_rows import Image, Source, Text, open_records
 from ul2_tasks.image_rows.schemas import t2i_pretrain
 
 
@@ -94,11 +100,14 @@ def both_ways(record, draws):
     if draws.number("way", 2):
         return [caption, image]
     return [Image(image.image, "vit"), Text(caption.text, learned=True)]
+
+
+captions = Source(open_records("set/t2i_pretrain.parquet"), both_ways)
 ''')
 importlib.invalidate_caches()
 
-captions = ["--schema", "my_schemas:both_ways", "--corpus", "set/t2i_pretrain.parquet"]
-ul2("show", *captions, "--count", "2")
+captions = "my_schemas.py:captions"
+ul2("show", captions, "--count", "2")
 
 # %% [markdown]
 # ## 4. Look for problems, and measure
@@ -109,9 +118,9 @@ ul2("show", *captions, "--count", "2")
 # %%
 print("\n## 4. Look for problems, and measure")
 
-ul2("doctor", *captions, statuses=(0, 1))
-ul2("stats", *captions, "--lengths", "16384,8192,8192")
-ul2("report", *captions, "--lengths", "16384,8192,8192", "--output", "report.html")
+ul2("doctor", captions, statuses=(0, 1))
+ul2("stats", captions)
+ul2("report", captions, "--output", "report.html")
 print(f"open {pathlib.Path('report.html').resolve().as_uri()}")
 
 # %% [markdown]

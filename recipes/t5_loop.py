@@ -8,7 +8,8 @@ and an evaluation for each denoiser. At a tiny size, in 10 seconds on a CPU, wit
 
 At a real size, on 8 GPUs. The cache is written once, before the launch:
 
-    ul2 cache mine --corpus 'corpus/*.jsonl.gz' --validation 0.01 --vocabulary my.model --output CACHE
+    echo "from ul2_tasks import *; mine = Mixture('mine', open_source('corpus/*.jsonl.gz', validation=0.01), 'my.model')" > mine.py
+    ul2 cache mine.py:mine --output CACHE
     torchrun --nproc_per_node 8 recipes/t5_loop.py --model base --corpus 'corpus/*.jsonl.gz' --vocabulary my.model --cache CACHE \
         --pack --bf16 --compile --length 512 --rows 256 --microbatch 32 --workers 2 --steps 100000 --warmup 2000 \
         --learning_rate 1e-3 --log_every 100 --save_every 2000 --output run

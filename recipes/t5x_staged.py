@@ -89,10 +89,8 @@ def main() -> None:
     (args.output / "run.gin").write_text(GIN.format(**vars(args)))
 
     for name, files in (("web", args.web), ("best", args.best)):
-        command = ["-m", "ul2_tasks.cli", "cache", name, "--corpus", files, "--output", args.output / "cache"]
-        command += [] if files == "embedded" else ["--validation", "0.01"]
-        command += ["--vocabulary", args.vocabulary] if args.vocabulary else []
-        run_together([command], args.output / "cache.log")
+        source = ul2_tasks.open_source(files, validation=None if files == "embedded" else 0.01)
+        ul2_tasks.Mixture(name, source, args.vocabulary or "default").cache(args.output / "cache")
 
     for launch in args.launches:
         processes, until = map(int, launch.split(":"))

@@ -134,7 +134,7 @@ def cases(text: str) -> list[str]:
 
 def make_corpus(root: pathlib.Path, tokens: int) -> dict[str, int]:
     corpus = json.loads(run(root, [str(HERE / "corpus.py"), str(tokens)]))
-    run(root, ["-m", "ul2_tasks", "cache", "ours", "--module=speed.tasks", "--output=cache"])
+    run(root, ["-m", "ul2_tasks", "cache", f"{HERE / 'tasks.py'}:ours", "--output=cache"])
     run(root, [str(HERE / "records.py")])
     manifest = json.loads((root / "cache" / "ours_corpus" / "manifest.json").read_text())
     return {**corpus, "tokens": manifest["totals"]["tokens"]}
