@@ -252,7 +252,10 @@ def of_dask(kills: int, draw: random.Random) -> Outcome:
     killed, starts, ended = 0, 0, 0
     differences: list[str] = []
     with dask_cluster() as (to_cluster, from_cluster):
-        options = (f"--pipeline_option=--runner={DASK}", f"--pipeline_option=--dask_client_address={from_cluster.readline().strip()}")
+        options = (
+            f"--pipeline_option=--runner={DASK}",
+            f"--pipeline_option=--dask_client_address={from_cluster.readline().strip()}",
+        )
         while killed < kills:
             process = run_command("cache", "out", options)
             starts += 1

@@ -22,7 +22,7 @@ Tables and JSON are written to stdout. Progress, what is left out, and errors ar
 | exit status | when |
 |---|---|
 | 0 | all that was asked for is done, and checks pass |
-| 1 | `doctor` finds a problem, a check of `stats`, `report` or `audit` fails, `lengths` finds that a denoiser does not fit, or `verify` a file that differs |
+| 1 | `doctor` finds a problem, a check of `stats`, `report` or `audit` fails, `lengths` do not fit, or `verify` finds other files |
 | 2 | an error: one line on stderr, which says what is expected and what to do. `--debug` shows the traceback |
 | 130 | Ctrl-C. `cache` and `export` resume with the same command |
 
