@@ -7,7 +7,7 @@ import re
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from ul2_tasks.inspect.texts.overview import print_overview
+from ul2_tasks.inspect.overview import print_overview
 
 FIGURE = pathlib.Path(__file__).with_name("overview.svg")
 

@@ -5,10 +5,10 @@
 # t5x. You need two minutes on two CPU cores, and no data: it writes a small corpus. This tutorial is the script
 # `docs/tutorial.py`, and a notebook:
 #
-#     pip install '.[report]'
+#     pip install .
 #     python docs/tutorial.py            # in the folder tutorial/; or give another one
 #
-# Everything it makes is in that folder, and you can run it again. Step 8 needs the extra `report`. Step 10 trains for a minute
+# Everything it makes is in that folder, and you can run it again. Step 10 trains for a minute
 # more if t5x is on the path; otherwise it says how to put it there.
 
 # %%
@@ -26,10 +26,6 @@ import sys
 import sentencepiece
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow says little
-
-for package in ("jinja2", "matplotlib"):
-    if importlib.util.find_spec(package) is None:
-        sys.exit(f"step 8 (extra report) needs {package}, which is not installed: pip install '.[report]'")
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "110", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 ENVIRONMENT.pop("FORCE_COLOR", None)  # Jupyter sets it; progress bars, made for a terminal, would fill the page

@@ -4,7 +4,7 @@
 # This tutorial is the file `docs/tutorial_images.py`: a notebook for Jupyter (with jupytext), VS Code and PyCharm, and a
 # script. Run it from top to bottom, in a minute on two CPU cores:
 #
-#     pip install '.[images,report,torch]'
+#     pip install '.[images,torch]'
 #     python docs/tutorial_images.py   # in the folder tutorial_images/; or pass another one
 #
 # Everything it makes is in that folder. You can run it again.
@@ -21,9 +21,9 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow says little
 
-for package, extra in {"PIL": "images", "av": "images", "jinja2": "report", "torch": "torch"}.items():
+for package, extra in {"PIL": "images", "av": "images", "torch": "torch"}.items():
     if importlib.util.find_spec(package) is None:
-        sys.exit(f"{package} is not installed (extra {extra}): pip install '.[images,report,torch]'")
+        sys.exit(f"{package} is not installed (extra {extra}): pip install '.[images,torch]'")
 
 IS_SCRIPT = pathlib.Path(sys.argv[0]).name == "tutorial_images.py"
 FOLDER = pathlib.Path(sys.argv[1] if IS_SCRIPT and sys.argv[1:] else "tutorial_images").resolve()

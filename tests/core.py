@@ -64,7 +64,7 @@ NEED = {
     " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
 }
 # The files that import a package of an extra, because all of their names need it.
-OF_EXTRAS = {"jinja2": {"chat.template_engine"}, "matplotlib": {"inspect.texts.report_plots"}}
+OF_EXTRAS = {"jinja2": {"chat.template_engine"}}
 LENGTHS = {"inputs": 96, "targets": 80}
 DESCRIBED = """
 import ul2_tasks

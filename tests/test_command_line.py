@@ -192,7 +192,6 @@ def test_what_is_wrong_is_named_in_one_sentence(arguments, named, folder, monkey
     ("package", "arguments", "extra"),
     [
         ("apache_beam", ["cache", "ul2", "--output", "out", "--workers", "2"], "ul2_tasks[beam]"),
-        ("jinja2", ["report", "ul2", "--examples", "20", "--output", "out.html"], "ul2_tasks[report]"),
         ("datasets", ["show", "absent", "--corpus", "hf:folder"], "ul2_tasks[huggingface]"),
     ],
 )
@@ -275,7 +274,7 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path)
     assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]
 
 
-def test_doctor_and_lengths_name_the_tasks_that_are_not_text(tmp_path):
+def test_doctor_and_lengths_look_at_all_kinds_of_a_mixture(tmp_path):
     (tmp_path / "doctor_beside.py").write_text(
         "import ul2_tasks\n"
         "chat = ul2_tasks.Chat('doctor_talk', renderer='harmony:default')\n"
@@ -284,11 +283,11 @@ def test_doctor_and_lengths_name_the_tasks_that_are_not_text(tmp_path):
         "both = ul2_tasks.Mix('doctor_beside', {own: 1, chat: 1})\n"
     )
     asked = [f"{tmp_path}/doctor_beside.py:both"]
-    (left_out,) = (finding for finding in findings(*asked) if finding["about"] == "mixture")
-    assert left_out["what"] == "not looked at, because they are not text: doctor_talk_prompt_completion"
+    both = ["doctor_own_mix", "doctor_talk_prompt_completion"]
+    lengths = [finding["concerns"] for finding in findings(*asked) if (finding["kind"], finding["about"]) == ("ok", "lengths")]
+    assert lengths == [[name] for name in both]
     told = json.loads(ul2("lengths", *asked, "--json").stdout)
-    assert [task["task"] for task in told["tasks"]] == ["doctor_own_r1"]
-    assert told["left_out"] == ["doctor_talk_prompt_completion"]
+    assert [corpus["name"] for corpus in told["corpora"]] == both
 
 
 def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
@@ -426,14 +425,17 @@ def test_lengths_and_advice_are_shown_and_can_be_pasted(tmp_path):
     assert done.exit_code == 0
     advised = ast.literal_eval(re.search(r"chunk_tokens=(\{.*?\})", done.stdout)[1])
     pasted = described(tmp_path, f"Mixture('pasted', chunk_tokens={advised})")
-    capped = json.loads(ul2("lengths", pasted, "--lengths", "2048,512", "--json").stdout)
-    assert {task["denoiser"]: task["chunk"]["length"] for task in capped["tasks"]} == advised
+    (capped,) = json.loads(ul2("lengths", pasted, "--lengths", "2048,512", "--json").stdout)["corpora"]
+    assert {chunk["task"].removeprefix("pasted_"): chunk["tokens"] for chunk in capped["chunks"]} == advised
+    assert capped["ways"][0]["chunk_tokens"] == advised
 
 
 def test_lengths_that_do_not_fit_are_the_exit_status():
     done = ul2("lengths", "--lengths", "8192,8192", "--json")
     assert done.exit_code == 1
-    assert [problem["task"] for problem in json.loads(done.stdout)["problems"]] == ["ul2_r1", "ul2_r2"]
+    assert [re.search(r"needs (\d+) sentinels", problem) is not None for problem in json.loads(done.stdout)["problems"]] == [
+        True
+    ] * 2
 
 
 def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path):

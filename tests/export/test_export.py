@@ -26,7 +26,7 @@ from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.tfrecord import parse, serialize
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
-from ul2_tasks.inspect.verification import examine
+from ul2_tasks.inspect.verify import examine
 from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tokenizers.base import Vocabulary

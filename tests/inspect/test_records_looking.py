@@ -10,7 +10,6 @@ from rich.console import Console
 
 import ul2_tasks
 from ul2_tasks import Chat
-from ul2_tasks.inspect.conversations.length_table import look_at_chats
 from ul2_tasks.inspect.find import find
 from ul2_tasks.inspect.run import Run, locations_of
 from ul2_tasks.inspect.steps import chats_at, fed_at, show_step
@@ -114,21 +113,3 @@ def test_a_schedule_counts_the_tokens_of_documents_kept_apart_and_not_their_piec
         corpus = next(each for each in found.numbering.corpora if each.name == row.corpus)
         read = len(own) / corpus.order.examples if corpus.data.unit == "pieces" else row.tokens / corpus.store.tokens
         assert row.epochs[1] - row.epochs[0] == pytest.approx(read)
-
-
-@pytest.mark.parametrize("lengths", [{"tokens": 128}, {"inputs": 256, "targets": 64}], ids=["chat", "prompt_completion"])
-def test_lengths_of_conversations_are_those_of_their_examples_and_packed_sequences(lengths):
-    chat = Chat("looked_lengths", truncation="drop")
-    (task,) = look_at_chats(chat, lengths).tasks
-    now, half, double = task.ways
-    for way in task.ways:
-        found = ul2_tasks.examples(chat, way.sequence_length)
-        packed = ul2_tasks.examples(chat, way.sequence_length, pack=True)
-        assert way.examples == len(found)
-        assert abs(way.rows - len(packed)) <= 1, "another seed gives another order, in which best fit ties otherwise"
-        for key, length in way.sequence_length.items():
-            assert way.tokens[key] == sum(len(example[key]) for example in found)
-            assert way.fill[key] == way.tokens[key] / (way.rows * length)
-    assert half.left_out["too long"] > now.left_out["too long"] > double.left_out.get("too long", 0)
-    (open_ended,) = look_at_chats(chat, dict.fromkeys(lengths)).tasks[0].ways
-    assert (open_ended.rows, open_ended.left_out.get("too long", 0)) == (None, 0)

@@ -317,10 +317,9 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
     The page shows examples, plots, and the statistics of `ul2 stats`. It is a single file that works offline. Exit status 1 if a
     check fails.
     """
-    from ul2_tasks.inspect.page import check_path, packages
+    from ul2_tasks.inspect.report import check_path
 
-    packages()  # a package that is missing is named before the measuring, which takes long
-    check_path(output)
+    check_path(output)  # before the measuring, which takes long
     kind = kind_of(data)
     tell_others(kind, data)
     statistics, path = kind.report(data, output, **options)
@@ -369,7 +368,7 @@ def doctor(data, as_json: bool, split: str) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect.findings import print_findings
+    from ul2_tasks.inspect.doctor import print_findings
 
     kind = kind_of(data)
     tell_others(kind, data)
@@ -497,7 +496,7 @@ def verify(folder: str) -> None:
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
     each job that is unfinished. Exit status 1 if there is any.
     """
-    from ul2_tasks.inspect.verification import examine
+    from ul2_tasks.inspect.verify import examine
 
     all_wrong = []
     for where, wrong, counts in examine(folder):

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,8 @@ from rich.text import Text
 
 from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
-from ul2_tasks.inspect.page import check_path, packages, write_page
 from ul2_tasks.inspect.printing import as_json, as_shown, bars, print_checks, print_head
+from ul2_tasks.inspect.report import check_path, printed, verdict, write_page
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.statistics import Check
 from ul2_tasks.random_access.audit import CorpusRead, TaskRead, Track, read_of
@@ -112,7 +113,6 @@ def check_outputs(paths: Sequence[str]) -> None:
         if not path.endswith(_ENDS):
             raise ValueError(f"--output must be a file that ends in .parquet or .html, got {path!r}. Rename it.")
         if path.endswith(".html"):
-            packages()
             check_path(path)
         else:
             check_folder_of(path)
@@ -134,7 +134,8 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
     audited = RunAudit(run.name, run.split, run.seed, until, run.unit, elements, corpora, checks)
     for path in outputs:
         if path.endswith(".html"):
-            write_page(path, "audit_report.html", audited)
+            heading = f"<h1>{escape(run.name)}: audit until step {until:,}</h1>"
+            write_page(path, f"{run.name}: audit", [heading, verdict(checks), printed(print_audit, run, audited)])
         else:
             _write_parquet(path, reads)
     return audited

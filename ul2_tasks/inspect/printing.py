@@ -21,7 +21,6 @@ Item = TypeVar("Item")
 NOTHING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 LINE_END = "⏎\n"
-_PROBLEMS_SHOWN = 8
 _MOVING = ("Cc", "Zl", "Zp")  # the Unicode categories of characters that move the cursor
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
 
@@ -77,6 +76,18 @@ def checks_sentence(checks: Sequence[Check]) -> str:
     return f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
 
 
+def percent(part: float | None) -> str:
+    """A part of a whole, such as 12.5%."""
+    return NOTHING if part is None else f"{part:.1%}"
+
+
+def number(value: float | None) -> str:
+    """A number with at most three digits behind the point, such as 12, 1.25 or 1,250.5."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
+
+
 def plain_table(first: str, columns: Sequence[str]) -> Table:
     """A table without lines between columns, so that it fits a terminal of 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -94,12 +105,9 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
 
 
 def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Iterator[str]:
-    """The most frequent problems, each with how many there are and the first of them; and how many there are of others."""
-    kinds = sorted(problems, key=lambda kind: -problems[kind])
-    for kind in kinds[:_PROBLEMS_SHOWN]:
-        yield f"{problems[kind]:,} ({kind.split(':')[0]}), the first: {visible(first[kind])}"
-    if others := sum(problems[kind] for kind in kinds[_PROBLEMS_SHOWN:]):
-        yield f"{others:,} for {len(kinds) - _PROBLEMS_SHOWN:,} other reasons"
+    """Each cause, the most frequent first, with how many there are and what was said of the first."""
+    for cause in sorted(problems, key=lambda cause: -problems[cause]):
+        yield f"{problems[cause]:,} ({cause}), the first: {visible(first[cause])}"
 
 
 def as_json(statistics: Any) -> str:

@@ -1,13 +1,18 @@
-"""What the statistics of all kinds of data share: summaries, tallies of what is wrong, and checks."""
+"""`measure`: what examples of any kind are like, and whether they are right; with the summaries and checks that it makes."""
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ul2_tasks.example_features import TASK
+
+PERCENTS = (5, 25, 50, 75, 95, 99)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Summary:
     quantiles: Mapping[str, float]
 
     @classmethod
-    def of(cls, values: Sequence[int] | np.ndarray, percents: Sequence[int]) -> Summary | None:
+    def of(cls, values: Sequence[int] | np.ndarray, percents: Sequence[int] = PERCENTS) -> Summary | None:
         """The summary of values; None if there is none.
 
         >>> Summary.of([1, 2, 6], [50])
@@ -61,14 +66,14 @@ class Check:
     found: str
 
     @classmethod
-    def counted(cls, name: str, kind: str, faults: Tally, examples: int) -> Check:
-        """A check that an example passes unless it has a fault of a kind.
+    def counted(cls, name: str, faults: Tally, examples: int) -> Check:
+        """A check that an example passes unless it has the fault of this name.
 
-        >>> Check.counted("inputs are never empty", "empty", Tally(), 4000).found
+        >>> Check.counted("no empty inputs", Tally(), 4000).found
         'in all 4,000 examples'
         """
-        broken = faults.counts[kind]
-        found = f"not in {broken:,} of {examples:,} examples; {faults.first[kind]}" if broken else f"in all {examples:,} examples"
+        broken = faults.counts[name]
+        found = f"not in {broken:,} of {examples:,} examples; {faults.first[name]}" if broken else f"in all {examples:,} examples"
         return cls(name, not broken, found)
 
 
@@ -83,10 +88,54 @@ class Checked:
         return all(check.passed for check in self.checks)
 
 
-def without_particulars(sentence: str) -> str:
-    """Equal for records that are wrong for the same reason.
+class Counted(NamedTuple):
+    """The numbers of an example, by names that all examples of a task have; and what is wrong, by the check that it breaks."""
 
-    >>> without_particulars("image_list has 3 images, expected at least 'four'")
-    "image_list has N images, expected at least '..'"
+    numbers: Mapping[str, int]
+    faults: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What was counted in examples.
+
+    Attributes:
+        numbers: of each task, by name, those of its examples in their order, [examples] int64 each.
+        faults: of all examples, by the check that they break.
+        examples: how many there are.
     """
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", sentence))
+
+    numbers: Mapping[str, Mapping[str, np.ndarray]]
+    faults: Tally
+    examples: int
+
+    def of(self, task: str, name: str) -> np.ndarray:
+        """A number of the examples of a task; empty where it has none."""
+        return self.numbers[task].get(name, np.zeros(0, np.int64))
+
+
+def measure(
+    examples: Iterable[Mapping[str, Any]],
+    numbers: Mapping[str, Callable[[Mapping[str, Any]], Counted]],
+    checks: Sequence[str | Callable[[Measured], Check]],
+) -> tuple[Measured, list[Check]]:
+    """Counts in examples, one by one, and checks what was counted. Memory grows by eight bytes for each number of an example.
+
+    Args:
+        examples: of any kind, each with its "task".
+        numbers: by task what counts in an example.
+        checks: the names of those that an example passes or breaks, and functions of all that was counted.
+    """
+    columns: dict[str, dict[str, array.array]] = {task: collections.defaultdict(lambda: array.array("q")) for task in numbers}
+    faults, count = Tally(), 0
+    for example in examples:
+        task = str(example[TASK])
+        counted = numbers[task](example)
+        for name, number in counted.numbers.items():
+            columns[task][name].append(number)
+        for check, found in counted.faults.items():
+            faults.add(check, f"{task}: {found}")
+        count += 1
+    of_tasks = {task: {name: np.array(values, np.int64) for name, values in of_task.items()} for task, of_task in columns.items()}
+    measured = Measured(of_tasks, faults, count)
+    return measured, [Check.counted(each, faults, count) if isinstance(each, str) else each(measured) for each in checks]

@@ -3,24 +3,15 @@
 import io
 import itertools
 import json
-import re
-import sys
 
 import pytest
 import seqio
-from chat_support import GOLDEN, harmony, o200k_file
 from rich.console import Console
-from support import corpus_named
 
 import ul2_tasks
-from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
-from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspect.chat_samples import as_plain
-from ul2_tasks.inspect.conversations.doctor import examine_conversations
-from ul2_tasks.inspect.conversations.measure import measure_chat
 from ul2_tasks.inspect.conversations.show import draw_chat, show_chat
-from ul2_tasks.inspect.conversations.table import print_chat
 from ul2_tasks.inspect.printing import print_json_lines
 
 CALL = [
@@ -115,101 +106,3 @@ def test_texts_are_never_taken_for_markup(corpus):
     assert not {"\x1b", "\x07", "\u202e"} & set(output)
     [line] = as_lines(name)
     assert [message["text"] for message in line["messages"]] == [HOSTILE, HOSTILE]
-    assert measure_chat(*of(name)).passed
-    bad = corpus("look_hostile_role", [[{"role": "[red]x[/]\x1b", "content": "x"}], GOLDEN], on_error="skip")
-    console = Console(file=io.StringIO(), width=300)
-    print_chat(measure_chat(*of(bad)), console)
-    assert "rejected  1: message N of N: role must be one of" in console.file.getvalue()
-
-
-def test_what_is_left_out_is_counted_and_a_run_that_it_would_end_breaks_a_check(corpus):
-    longer = [{"role": "user", "content": "long " * 20}, *GOLDEN[1:]]
-    conversations = [GOLDEN, longer, [{"role": "user", "content": "Anyone?"}], [{"role": "critic", "content": "x"}], []]
-    settings = {"on_error": "skip", "truncation": "drop"}
-    statistics = measure_chat(*of(corpus("look_left_out", conversations, **settings), {"tokens": 70}))
-    assert statistics.tasks[0].left_out == {"too long": 1, "without a token to train on": 1}
-    assert statistics.tasks[0].examples == 1
-    [found] = statistics.corpora
-    assert found.conversations == 3
-    assert sorted(found.rejected.values()) == [1, 1]
-    assert "messages must not be empty, got an empty list" in found.rejected
-    assert statistics.passed
-    raising = measure_chat(*of(corpus("look_too_long", [GOLDEN, longer]), {"tokens": 70}))
-    assert not raising.passed
-    with pytest.raises(ValueError, match=r"look_rejected\.jsonl, line 2: message 1 of 1: role must be one of .*, got 'critic'"):
-        measure_chat(*of(corpus("look_rejected", [GOLDEN, conversations[3]])))
-    with pytest.raises(ValueError, match="must have keys among"):
-        measure_chat(*of("look_too_long_chat", {"token": 70}))
-
-
-def test_a_cache_is_measured_and_shown_as_its_text_is(monkeypatch, corpus, tmp_path):
-    name = corpus("look_cached", [GOLDEN, CALL, [{"role": "critic", "content": "x"}]], on_error="skip")
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [str(tmp_path)])
-    build(corpus_named("look_cached_corpus"), str(tmp_path), console=Console(quiet=True))
-    text, cached = measure_chat(*of(name)), measure_chat(*of(name), cache_dirs=[str(tmp_path)])
-    assert cached.passed
-    assert [(task.kinds, task.loss_groups, task.lengths) for task in cached.tasks] == [
-        (task.kinds, task.loss_groups, task.lengths) for task in text.tasks
-    ]
-    assert cached.corpora[0].rejected == {"skipped when the cache was written": 1}
-    assert sorted(map(str, as_lines(name, cache_dirs=[str(tmp_path)], count=9))) == sorted(map(str, as_lines(name, count=9)))
-
-
-def findings(name, kind, **settings) -> list[str]:
-    return [
-        f"{each.about}: {each.what}; {each.remedy}"
-        for each in examine_conversations(*of(name, settings.pop("sequence_length", None)), **settings)
-        if each.kind == kind
-    ]
-
-
-U, A, F = GOLDEN
-FOUND = {  # conversations, settings, and of which kind the finding is
-    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: .*line 2: message 1 .*'critic'"),
-    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: loss_groups .*'assistant': 3"),
-    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: no conversation"),
-    "silent": ([[U]], {}, "problem", "lengths: no example"),
-    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 examples are left out"),
-    "same": ([GOLDEN, GOLDEN], {}, "note", "corpus: 1 of 2 conversations are the same"),
-    "raises": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "raise"}, "problem", r"lengths: 1 .*; --lengths \d+"),
-    "dropped": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop"}, "note", r"lengths: 1 .*; --lengths \d+"),
-    "oldest": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples lose"),
-}
-
-
-@pytest.mark.parametrize("case", FOUND)
-def test_a_doctor_finds_problems_and_notes_what_is_odd(corpus, case):
-    conversations, settings, kind, expected = FOUND[case]
-    name = corpus(f"look_found_{case}", conversations, **settings)
-    length = {"sequence_length": {"tokens": 100}} if settings else {}
-    assert any(re.match(expected, found) for found in findings(name, kind, **length))
-
-
-def test_a_doctor_notes_ids_that_are_not_unique_and_a_split_that_is_empty(corpus, renderer, tmp_path):
-    path = tmp_path / "ids.jsonl"
-    rows = [{"id": "same", "messages": GOLDEN}, {"id": "same", "messages": [U, F]}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    name = ul2_tasks.register_chat("look_ids", str(path), renderer, id_key="id", validation=0.0001)
-    notes = findings(name, "note")
-    assert any(re.match("corpus: 1 of 2 conversations have the id of an earlier one", note) for note in notes)
-    assert any(re.match("corpus: split 'validation' has no record", note) for note in notes)
-    path.write_text("".join(json.dumps({"synth_id": "same", "messages_json": json.dumps(row["messages"])}) + "\n" for row in rows))
-    by_default = ul2_tasks.register_chat("look_synth_ids", str(path), renderer, messages_key="messages_json")
-    assert any("1 of 2 conversations have the id of an earlier one" in note for note in findings(by_default, "note"))
-
-
-def test_a_doctor_finds_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(corpus, tmp_path, monkeypatch):
-    file = o200k_file(tmp_path)
-    system = {"role": "system", "content": [{"type": "system_content"}]}
-    name = corpus("look_file", [GOLDEN, [system, *GOLDEN]], renderer=harmony(file))
-    assert any(
-        re.match(rf"vocabulary: o200k_base.tiktoken is {re.escape(str(file))}, SHA-256 446a", ok) for ok in findings(name, "ok")
-    )
-    harmony_form._harmony.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "openai_harmony", None)
-        [problem] = findings(name, "problem")
-    assert re.match("installation: 1 of 2 conversations cannot be rendered: this message needs the extra chat", problem)
-    file.unlink()
-    [problem] = findings(name, "problem")
-    assert re.match("vocabulary: .* must name a place where o200k_base.tiktoken can be read", problem)

@@ -47,32 +47,6 @@ class Conversations(Kind):
         else:
             show_chat(data.description, self.lengths_of(data), **asked)
 
-    def measure(self, data, *, examples, split, seed):
-        from ul2_tasks.inspect.conversations.measure import measure_chat
-
-        return measure_chat(data.description, self.lengths_of(data), split=split, cache_dirs=data.cache_dirs, examples=examples)
-
-    def print_statistics(self, statistics, console):
-        from ul2_tasks.inspect.conversations.table import print_chat
-
-        print_chat(statistics, console)
-
-    def look_at_lengths(self, data):
-        from ul2_tasks.inspect.conversations.length_table import look_at_chats
-
-        return look_at_chats(data.description, self.lengths_of(data))
-
-    def print_lengths(self, lengths, console):
-        from ul2_tasks.inspect.conversations.length_table import print_chat_lengths
-
-        print_chat_lengths(lengths, console)
-
-    def examine(self, data, split):
-        from ul2_tasks.inspect.conversations.doctor import examine_conversations
-        from ul2_tasks.inspect.findings import examine_installation
-
-        return [*examine_installation(), *examine_conversations(data.description, self.lengths_of(data), split)]
-
     def left_out(self, parts):
         return [
             f"conversations: {part.name}_prompt_completion. Run `ul2 export {part.name}_chat`, which writes loss masks, too."

@@ -25,7 +25,6 @@ class ImageText(Kind):
         "schedule": LOOK,
         "show --source": BY_SOURCE,
         "show --text": LEAVE_OUT,
-        "stats --cache": LEAVE_OUT,
         "report": INSTEAD_OF_REPORT,
     }
 
@@ -52,32 +51,6 @@ class ImageText(Kind):
             print_json_lines(map(as_plain, draw_image_tasks(data.description, self.lengths_of(data), **asked)))
         else:
             show_image_tasks(data.description, self.lengths_of(data), **asked)
-
-    def measure(self, data, *, examples, split, seed):
-        from ul2_tasks.inspect.images.measure import RECORDS, measure_image_tasks
-
-        records = data.given.get("examples", RECORDS)
-        return measure_image_tasks(data.description, self.lengths_of(data), split=split, seed=seed, records=records)
-
-    def print_statistics(self, statistics, console):
-        from ul2_tasks.inspect.images.table import print_image_tasks
-
-        print_image_tasks(statistics, console)
-
-    def look_at_lengths(self, data):
-        from ul2_tasks.inspect.images.length_table import look_at_image_lengths
-
-        return look_at_image_lengths(data.description, self.lengths_of(data))
-
-    def print_lengths(self, lengths, console):
-        from ul2_tasks.inspect.images.length_table import print_image_lengths
-
-        print_image_lengths(lengths, console)
-
-    def examine(self, data, split):
-        from ul2_tasks.inspect.images.doctor import examine_image_tasks
-
-        return examine_image_tasks(data.description, self.lengths_of(data), split)
 
     def export(self, data, output, *, written_as, **options):
         if written_as != "megatron":

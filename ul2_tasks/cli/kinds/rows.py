@@ -58,7 +58,7 @@ class Rows(Kind):
         return {"budgets": data.description.budgets}
 
     def examine(self, data, split):
-        from ul2_tasks.inspect.findings import each_once, examine_image_packages, examine_installation
+        from ul2_tasks.inspect.doctor import each_once, examine_image_packages, examine_installation
 
         return each_once([*examine_installation(), *examine_image_packages(), *_looking().examine_recipe(data.description)])
 

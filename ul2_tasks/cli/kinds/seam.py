@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ul2_tasks.inspect.audit import RunAudit
-    from ul2_tasks.inspect.findings import Finding
+    from ul2_tasks.inspect.doctor import Finding
     from ul2_tasks.inspect.run import Run
 
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
@@ -35,13 +35,13 @@ class Kind(Protocol):
         cannot: what to do instead of the commands that it does not support, such as "find", of the options of commands, such as
             "show --text", and of those of all commands, such as "--seed".
         parts: the names of the classes of its descriptions.
-        tells_others: the commands that say themselves which tasks of a mixture they leave out, because they are of another kind.
+        tells_others: the commands that look at all tasks of a mixture, of whatever kind.
     """
 
     name: ClassVar[str]
     cannot: ClassVar[Mapping[str, str]]
     parts: ClassVar[frozenset[str]] = frozenset()
-    tells_others: ClassVar[frozenset[str]] = frozenset()
+    tells_others: ClassVar[frozenset[str]] = frozenset({"stats", "report", "doctor", "lengths"})
 
     def owns(self, part: Any) -> bool:
         """Whether a description is of this kind."""
@@ -100,11 +100,16 @@ class Kind(Protocol):
 
     def measure(self, data: Data, *, examples: int, split: str, seed: int) -> Any:
         """`ul2 stats`: the statistics, a dataclass that has `checks` and says whether they `passed`."""
-        raise _undone(self)
+        from ul2_tasks.inspect.measure import statistics_of
+
+        lengths = self.lengths_of(data) or {}
+        return statistics_of(data.description, lengths, examples, seed=seed, split=split, cache_dirs=data.cache_dirs)
 
     def print_statistics(self, statistics: Any, console: Console) -> None:
         """Prints them as tables."""
-        raise _undone(self)
+        from ul2_tasks.inspect.measure import print_statistics
+
+        print_statistics(statistics, console)
 
     def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:
         """`ul2 report`: writes a page, and returns the statistics and its path."""
@@ -112,11 +117,15 @@ class Kind(Protocol):
 
     def look_at_lengths(self, data: Data) -> Any:
         """`ul2 lengths`: a dataclass that has `problems`."""
-        raise _undone(self)
+        from ul2_tasks.inspect.lengths import lengths_of
+
+        return lengths_of(data.description, self.lengths_of(data) or {})
 
     def print_lengths(self, lengths: Any, console: Console) -> None:
         """Prints it as tables."""
-        raise _undone(self)
+        from ul2_tasks.inspect.lengths import print_lengths
+
+        print_lengths(lengths, console)
 
     def examined(self, data: Data, split: str) -> dict[str, Any]:
         """`ul2 doctor --json`: what is examined."""
@@ -124,7 +133,9 @@ class Kind(Protocol):
 
     def examine(self, data: Data, split: str) -> Sequence[Finding]:
         """`ul2 doctor`: the findings."""
-        raise _undone(self)
+        from ul2_tasks.inspect.doctor import examine
+
+        return examine(data.description, self.lengths_of(data) or {}, split)
 
     def export(self, data: Data, output: str, *, written_as: str, cache_dirs: Sequence[str], **options) -> None:
         """`ul2 export`: writes files."""

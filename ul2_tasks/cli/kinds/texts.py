@@ -7,26 +7,17 @@ from typing import ClassVar
 import click
 
 from ul2_tasks.cli.kinds.seam import BY_SOURCE, Kind, not_of_tokens, of_denoisers, write_examples_of, write_tokens_of
-from ul2_tasks.cli.options import Data
 
 SHOWN = {"inputs": 288, "targets": 288}  # long enough for two spans of 32 tokens in a chunk at a rate of 0.15
 TRAINED = {"inputs": 512, "targets": 512}
-
-_NOT_BESIDE_IMAGES = ("stats", "report")
 
 
 class Texts(Kind):
     name = "text"
     parts = frozenset({"Mixture"})
     cannot: ClassVar = {"show --source": BY_SOURCE}
-    tells_others = frozenset({"stats", "report", "doctor", "lengths"})
 
     def refusal(self, data):
-        command = str(data.command.name)
-        if command in _NOT_BESIDE_IMAGES and _is_beside_images(data):
-            return (
-                f"`ul2 {command}` does not support text mixed with images ({data.mixture}). Name one of the mixtures that it mixes."
-            )
         return not_of_tokens(data) or super().refusal(data)
 
     def lengths_of(self, data):
@@ -52,38 +43,13 @@ class Texts(Kind):
         run = self.run_of(data, split=split, seed=seed, **of_run)
         show_schedule(run, as_json=as_json)
 
-    def measure(self, data, **options):
-        from ul2_tasks.inspect.texts.measure import measure
-
-        return measure(data.description, self.lengths_of(data), cache_dirs=data.cache_dirs, **options)
-
-    def print_statistics(self, statistics, console):
-        from ul2_tasks.inspect.texts.table import print_statistics
-
-        print_statistics(statistics, console)
-
     def report(self, data, output, *, count, examples, **options):
+        from ul2_tasks.inspect.report import write_report
         from ul2_tasks.inspect.texts.draw import draw
-        from ul2_tasks.inspect.texts.report import write_report
 
         statistics = self.measure(data, examples=examples, **options)
         samples = draw(data.description, self.lengths_of(data), count, cache_dirs=data.cache_dirs, **options)
         return statistics, write_report(statistics, samples, output)
-
-    def look_at_lengths(self, data):
-        from ul2_tasks.inspect.texts.length_table import look_at
-
-        return look_at(data.description, self.lengths_of(data))
-
-    def print_lengths(self, lengths, console):
-        from ul2_tasks.inspect.texts.length_table import print_lengths
-
-        print_lengths(lengths, console)
-
-    def examine(self, data, split):
-        from ul2_tasks.inspect.texts.doctor import examine
-
-        return examine(data.description, self.lengths_of(data), split)
 
     def export(self, data, output, *, written_as, **options):
         lengths = self.lengths_of(data)
@@ -104,10 +70,6 @@ def print_overview() -> None:
     """`ul2`: the mixture that comes with this package, on one screen."""
     from rich.console import Console
 
-    from ul2_tasks.inspect.texts import overview
+    from ul2_tasks.inspect import overview
 
     overview.print_overview(Console())
-
-
-def _is_beside_images(data: Data) -> bool:
-    return any(type(part).__name__ == "ImageText" for part in data.description.leaves)

@@ -9,7 +9,7 @@ from ul2_tasks.image_rows.inspect.table import part, sentences_on_rows, shown_el
 from ul2_tasks.image_rows.recipe import Recipe
 from ul2_tasks.images.elements import Image
 from ul2_tasks.images.pixels import pixels
-from ul2_tasks.inspect.findings import Finding
+from ul2_tasks.inspect.doctor import Finding
 from ul2_tasks.inspect.printing import shown_problems
 
 LOOKED_AT = 1000  # records of each source

@@ -18,8 +18,7 @@ from ul2_tasks.image_rows.rows import Placed, RowMaker
 from ul2_tasks.image_rows.samples import Sample, taken
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
 from ul2_tasks.images.elements import Element, Image, Text, letters
-from ul2_tasks.images.problems import sentence_of
-from ul2_tasks.inspect.statistics import Summary, Tally, without_particulars
+from ul2_tasks.inspect.statistics import Summary, Tally
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.sentencepiece import default_vocabulary
 from ul2_tasks.tokenizers.special_ids import text_vocabulary
@@ -36,7 +35,7 @@ class Looked(NamedTuple):
     source: Source
     records: int  # that were read, of its first epoch's
     samples: Sequence[Placed]  # those that are right, however long they are
-    problems: Tally  # of the others, by where that was found and what it is, without numbers and texts
+    problems: Tally  # of the others, by where that was found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +107,7 @@ def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looke
         problems = Tally()
         for problem, *_ in noted.found:
             if problem is not None:
-                cause = problem.__cause__
-                said = sentence_of(cause) if isinstance(cause, Exception) else str(problem)
-                problems.add(f"{problem.cause}: {without_particulars(said)}", str(problem))
+                problems.add(problem.cause, str(problem))
         yield Looked(source, count, samples, problems)
 
 

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import io
 import itertools
 import json
 import re
@@ -11,19 +10,16 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from rich.console import Console
+from image_support import image, registered
 from support import byte_vocabulary, long_documents
 
-from ul2_tasks import UL2, Chat, Mixture, SpanDenoiser, description_of, mix, register
+from ul2_tasks import UL2, Chat, Mix, Mixture, SpanDenoiser, description_of
 from ul2_tasks.denoisers.reconstruction import invert
-from ul2_tasks.example_features import TASK
-from ul2_tasks.inspect.tasks import rates_of, text_tasks
-from ul2_tasks.inspect.texts.checks import binomial_interval
-from ul2_tasks.inspect.texts.draw import draw, first_examples, in_order
-from ul2_tasks.inspect.texts.first_documents import first_documents
-from ul2_tasks.inspect.texts.measure import measure, measure_examples
-from ul2_tasks.inspect.texts.measurements import Statistics
-from ul2_tasks.inspect.texts.table import print_statistics
+from ul2_tasks.example_features import LOSS_MASK, SPAN_ID, TASK
+from ul2_tasks.inspect.checks import binomial_interval, checks_of, counts_of
+from ul2_tasks.inspect.measure import Beginnings, examples_of, in_order, statistics_of
+from ul2_tasks.inspect.statistics import measure
+from ul2_tasks.mixtures.mixture import described_tasks
 from ul2_tasks.sources.memory import MemoryDataSource
 
 LENGTHS = {"inputs": 48, "targets": 48}
@@ -44,46 +40,69 @@ def tiny() -> MemoryDataSource:
     )
 
 
-MIXTURES = {
-    "ul2_mix": lambda: register(),
-    "stats_ul2_mix": lambda: register("stats_ul2", denoisers=UL2[2:4]),
-    "stats_apart_mix": lambda: register(
-        "stats_apart", "embedded", BYTES, (PAIR[0], UL2[2]), modes=BYTE_MODES, merge_examples=False
-    ),
-    "stats_separated_mix": lambda: register(
-        "stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20
-    ),
-    "stats_tiny_mix": lambda: register("stats_tiny", tiny(), denoisers=PAIR),
-    "stats_both_mix": lambda: mix("stats_both", {MIXTURES["stats_apart_mix"](): 1, MIXTURES["stats_separated_mix"](): 3}),
+CHAT, PAIRS = {"tokens": None}, {"inputs": 256, "targets": 256}
+APART = Mixture("stats_apart", "embedded", BYTES, (PAIR[0], UL2[2]), modes=BYTE_MODES, merge_examples=False)
+SEPARATED = Mixture("stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20)
+TALK = Chat("stats_talk", truncation="drop_oldest_turns")
+BESIDE = Mixture("stats_beside", vocabulary=TALK.vocabulary, sentinels=range(3, 203), denoisers=UL2[:1])
+IMAGES = [["A cat that sleeps by day, and that hunts by night.", image(n)] for n in range(3)]
+
+DESCRIPTIONS = {
+    "the default": (Mixture(), LENGTHS),
+    "two of UL2": (Mixture("stats_ul2", denoisers=UL2[2:4]), LENGTHS),
+    "documents apart": (APART, LENGTHS),
+    "an EOS after each": (SEPARATED, LENGTHS),
+    "a text that is shorter than a chunk": (Mixture("stats_tiny", tiny(), denoisers=PAIR), LENGTHS),
+    "two corpora": (Mix("stats_both", {APART: 1, SEPARATED: 3}), LENGTHS),
+    "conversations": (TALK, CHAT),
+    "replies": (TALK, PAIRS),
+    "text and replies": (Mix("stats_beside_talk", {BESIDE: 1, TALK: 1}), PAIRS),
 }
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[str, Statistics]:
-    return {name: measure(description_of(register_it()), LENGTHS, 400) for name, register_it in MIXTURES.items()}
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_all_checks_pass(name):
+    description, lengths = DESCRIPTIONS[name]
+    statistics = statistics_of(description, lengths, 400)
+    assert [check.found for check in statistics.checks if not check.passed] == []
+    has_text = any(isinstance(leaf, Mixture) for leaf in description.leaves)
+    assert len(statistics.checks) == 8 * has_text + (4 - 2 * has_text) * any(isinstance(leaf, Chat) for leaf in description.leaves)
+    assert statistics.examples == 400 if has_text else 0 < statistics.examples < 400
+    for task in statistics.tasks:
+        assert {key for key, part in task.fill.items() if part} == {key for key, most in lengths.items() if most}
+        if isinstance(description, Mixture):
+            assert task.numbers["chunk"].max <= task.expected["chunk"]
+            assert abs(task.ratios["corruption rate"]["measured"] - task.ratios["corruption rate"]["expected"]) < 0.03
+    json.dumps(dataclasses.asdict(statistics), allow_nan=False)
+
+
+def test_images_and_texts_are_measured_as_one():
+    name = registered("stats_seen", *IMAGES, denoisers=PAIR[:1])
+    seen = description_of(name)
+    alone = statistics_of(seen, {"inputs": 128, "targets": 128})
+    assert (alone.passed, len(alone.checks), alone.examples) == (True, 6, 3)
+    (task,) = alone.tasks
+    assert (task.numbers["images"].mean, list(alone.fill)) == (1.0, ["padded"])
 
 
 @pytest.fixture(scope="module")
 def drawn():
     """A mixture, and examples of it."""
     mixture = Mixture("stats_pair", MemoryDataSource(long_documents, validation=0), BYTES, PAIR, modes=BYTE_MODES)
-    found = first_examples(mixture.schedule_of(LENGTHS), LENGTHS, 1 << 20, seed=1, split="train")
+    found = examples_of(mixture.schedule_of(LENGTHS), LENGTHS, Beginnings("train", 1 << 20), seed=1)
     return mixture, list(in_order(found, 1000))
 
 
-@functools.cache
-def documents_of(corpus):
-    return first_documents(corpus, "train")
+def measure_these(mixture, examples) -> list:
+    counts = counts_of(mixture, LENGTHS)
+    total = sum(denoiser.weight for denoiser in PAIR)
+    rates = {task: rate / total for task, rate in mixture.rates.items()}
+    _, checks = measure(examples, counts, checks_of(counts, rates))
+    return checks
 
 
-def measure_these(mixture, examples) -> Statistics:
-    tasks = text_tasks(mixture)
-    documents = {"stats_pair_corpus": documents_of(tasks[0].corpus)}
-    return measure_examples(mixture, LENGTHS, examples, documents, rates=rates_of(mixture, LENGTHS), tasks=tasks, has_tails=False)
-
-
-def broken(statistics) -> set[int]:
-    return {number for number, check in enumerate(statistics.checks) if not check.passed}
+def broken(statistics: list) -> set[int]:
+    return {number for number, check in enumerate(statistics) if not check.passed}
 
 
 def assemble(task, chunk, noise, kept) -> dict:
@@ -104,16 +123,6 @@ def runs_of(task, example):
     edges = np.flatnonzero(np.diff(np.concatenate([[0], reconstruction.is_noise, [0]])))
     starts, ends = edges[::2], edges[1::2]
     return reconstruction.chunk, ends - starts, starts - np.append(0, ends[:-1])
-
-
-@pytest.mark.parametrize("name", MIXTURES)
-def test_all_laws_hold(measured, name):
-    statistics = measured[name]
-    assert [check.found for check in statistics.checks if not check.passed] == []
-    assert statistics.passed
-    assert len(statistics.checks) == 8
-    assert statistics.truncated == 0
-    assert statistics.examples == 400
 
 
 def doctored(task, examples, change):
@@ -148,7 +157,6 @@ ONE_EXAMPLE = {
         lambda task, e: with_ids(e, "targets", functools.partial(without_last_span, special=task.special_tokens())),
         {TRUNCATED, UNREADABLE},
     ),
-    "a shorter chunk": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:1] + ids[2:]), {TRUNCATED}),
     "above the budget": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
     "a span less": (with_one_span_less, {TRUNCATED, MISCOUNTED}),
     "a noise token more": (with_one_noise_token_more, {TRUNCATED, MISCOUNTED}),
@@ -163,14 +171,11 @@ ONE_EXAMPLE = {
 def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
     mixture, examples = drawn[0], drawn[1][:200]
     change, expected = ONE_EXAMPLE[what]
-    task = next(task for task in text_tasks(mixture) if task.denoiser.name == "short")
+    task = next(task for task in described_tasks(mixture) if task.denoiser.name == "short")
     statistics = measure_these(mixture, doctored(task, examples, lambda example: change(task, example)))
     assert broken(statistics) == expected
-    assert statistics.truncated == (TRUNCATED in expected)
-    assert statistics.passed == (not expected)
     for number in expected:
-        assert statistics.checks[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
-    json.dumps(dataclasses.asdict(statistics), allow_nan=False)
+        assert statistics[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
 
 
 def test_wrong_rates_break_their_check(drawn):
@@ -184,7 +189,7 @@ def test_wrong_rates_break_their_check(drawn):
 
 def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
     mixture, examples = drawn
-    task = next(task for task in text_tasks(mixture) if task.denoiser.name == "long")
+    task = next(task for task in described_tasks(mixture) if task.denoiser.name == "long")
     full = task.solve(LENGTHS).full
     equal = np.diff(np.linspace(0, full.noise, full.spans + 1).astype(int))
 
@@ -196,14 +201,14 @@ def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
 
     statistics = measure_these(mixture, [even_out(example) for example in examples])
     assert broken(statistics) == {SPANS}
-    assert "stats_pair_long begins with" in statistics.checks[SPANS].found
-    assert "stats_pair_short" not in statistics.checks[SPANS].found
+    assert "stats_pair_long begins with" in statistics[SPANS].found
+    assert "stats_pair_short" not in statistics[SPANS].found
 
 
 def test_the_same_text_at_a_time_breaks_its_check(drawn):
     """As five stock tasks have it: the n-th examples are made of the same tokens."""
     mixture, examples = drawn
-    short, long = (next(task for task in text_tasks(mixture) if task.denoiser.name == name) for name in ("short", "long"))
+    short, long = (next(task for task in described_tasks(mixture) if task.denoiser.name == name) for name in ("short", "long"))
     full = long.solve(LENGTHS).full
     streams = [runs_of(short, example)[0] for example in examples if example[TASK] == short.name]
     texts = iter(np.resize(np.concatenate(pair), full.length) for pair in itertools.pairwise(streams))
@@ -216,13 +221,13 @@ def test_the_same_text_at_a_time_breaks_its_check(drawn):
 
     honest = measure_these(mixture, examples)
     assert broken(honest) == set()
-    assert honest.checks[SPANS].found == "of all 2 tasks that draw them"
-    (part,) = re.findall(r"^(\d+)% of the n-th examples", honest.checks[TEXT].found)
+    assert honest[SPANS].found == "of all 2 tasks that draw them"
+    (part,) = re.findall(r"^(\d+)% of the n-th examples", honest[TEXT].found)
     assert int(part) < 10
     statistics = measure_these(mixture, [reread(example) for example in examples])
     assert broken(statistics) == {TEXT}
-    assert statistics.checks[TEXT].found.startswith("100% of the n-th examples")
-    assert "stats_pair_long and stats_pair_short" in statistics.checks[TEXT].found
+    assert statistics[TEXT].found.startswith("100% of the n-th examples")
+    assert "stats_pair_long and stats_pair_short" in statistics[TEXT].found
 
 
 FEW_TOKENS = {"stats_one_short": (["A short text."], True), "stats_one_token_apart": (["a"] * 300, False)}
@@ -231,14 +236,30 @@ FEW_TOKENS = {"stats_one_short": (["A short text."], True), "stats_one_token_apa
 @pytest.mark.parametrize("name", FEW_TOKENS)
 def test_a_corpus_of_a_few_tokens_is_measured(name):
     texts, merge_examples = FEW_TOKENS[name]
-    lengths = {"inputs": 512, "targets": 512}
     source = MemoryDataSource(lambda: texts, validation=0)
     mixture = Mixture(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
-    statistics = measure(mixture, lengths, 100)
-    assert broken(statistics) == set()
+    statistics = statistics_of(mixture, {"inputs": 512, "targets": 512}, 100)
+    assert statistics.passed
     (corpus,) = statistics.corpora
     assert (corpus.documents, corpus.is_all) == (len(texts), True)
-    assert len(list(draw(mixture, lengths, 2))) == 2
+
+
+CHAT_FAULTS = {  # what is changed of an example, and the checks that break
+    "longer": (lambda each: {"tokens": np.zeros(600, np.int32)}, {0}),
+    "nothing is trained on": (lambda each: {LOSS_MASK: each[LOSS_MASK] * 0}, {1, 2}),
+    "another group": (lambda each: {SPAN_ID: np.where(each[SPAN_ID], 9, 0)}, {2}),
+}
+
+
+@pytest.mark.parametrize("fault", CHAT_FAULTS)
+def test_a_wrong_conversation_breaks_its_check(fault):
+    change, expected = CHAT_FAULTS[fault]
+    lengths = {"tokens": 512}
+    examples = list(examples_of(TALK.schedule_of(lengths), lengths, Beginnings("train", 1), seed=0))
+    counts, changed = counts_of(TALK, lengths), {**examples[0], **change(examples[0])}
+    _, checks = measure([changed, *examples[1:]], counts, checks_of(counts, {"stats_talk_chat": 1.0}))
+    assert broken(checks) == expected
+    assert all(checks[number].found.startswith(f"not in 1 of {len(examples)} examples; stats_talk_chat: ") for number in expected)
 
 
 @pytest.mark.parametrize(("trials", "probability"), [(1, 1e-9), (100, 0.001), (4000, 0.125), (4000, 0.93), (1_000_000, 0.5)])
@@ -249,17 +270,13 @@ def test_the_binomial_interval_leaves_out_what_it_may_and_no_more(trials, probab
     assert law.sf(high) <= 5e-7 * (1 + 1e-3)
 
 
-def test_what_cannot_be_measured_is_refused():
+def test_what_cannot_be_measured_raises():
     with pytest.raises(ValueError, match="examples must be at least 1, got 0"):
-        measure(Mixture(), LENGTHS, 0)
-    with pytest.raises(ValueError, match=r"mixture must have a denoising task.*got 'chat'"):
-        measure(Chat("chat"), LENGTHS, 10)
+        statistics_of(Mixture(), LENGTHS, 0)
     empty = Mixture("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
-    with pytest.raises(ValueError, match="'stats_empty_corpus' has 1 documents in split 'train', and no token"):
-        measure(empty, LENGTHS, 10)
-
-
-def printed(statistics, width) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    print_statistics(statistics, console)
-    return console.file.getvalue()
+    with pytest.raises(ValueError, match="'stats_empty_corpus' must have an example in split 'train', got none"):
+        statistics_of(empty, LENGTHS, 10)
+    with pytest.raises(ValueError, match=r"sequence_length.* must have keys among"):
+        statistics_of(TALK, {"token": 70})
+    with pytest.raises(ValueError, match="tokens"):
+        statistics_of(Chat("stats_long"), {"tokens": 50})

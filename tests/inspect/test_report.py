@@ -7,9 +7,9 @@ import re
 import pytest
 
 from ul2_tasks import Mixture
+from ul2_tasks.inspect.measure import statistics_of
+from ul2_tasks.inspect.report import write_report
 from ul2_tasks.inspect.texts.draw import draw
-from ul2_tasks.inspect.texts.measure import measure
-from ul2_tasks.inspect.texts.report import write_report
 
 LENGTHS = {"inputs": 64, "targets": 64}
 HOSTILE = "</script><img src=x onerror=alert(1)> &amp; {{ 7 * 7 }} \u202eשלום\n\ttab  日本語"
@@ -30,7 +30,7 @@ class Page(html.parser.HTMLParser):
             self.panes.append([])
         if "segment" in attributes.get("class", ""):
             self.segment = attributes
-            self.panes[-1].append([attributes["class"].split()[1], "", attributes.get("data-span")])
+            self.panes[-1].append([attributes["class"].split()[1], "", attributes.get("data-group")])
 
     def handle_endtag(self, tag):
         self.segment = None
@@ -42,7 +42,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure(Mixture("reported"), LENGTHS, 200)
+    return statistics_of(Mixture("reported"), LENGTHS, 200)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert all(attributes.get("src", "data:").startswith("data:") for _, attributes in page.tags), "nothing is loaded"
     assert not [attributes for _, attributes in page.tags if any(name.startswith("on") for name in attributes)]
-    spans = [set(re.findall(r'class="segment \w+ (c\d)" data-span="3"', path.read_text()))]
+    spans = [set(re.findall(r'class="segment \w+ (c\d)" data-group="3"', path.read_text()))]
     assert spans == [{"c3"}], "a span and its twin have one colour"
 
 

@@ -64,9 +64,9 @@ def _table(mixture: Mixture) -> Table:
 
 
 def _checks() -> Sequence[Check]:
-    from ul2_tasks.inspect.texts.measure import measure
+    from ul2_tasks.inspect.measure import statistics_of
 
-    return measure(Mixture(), LENGTHS, examples=CHECKED).checks
+    return statistics_of(Mixture(), LENGTHS, CHECKED).checks
 
 
 def _print_checks(checks: Sequence[Check], console: Console) -> None:

@@ -1,0 +1,89 @@
+"""`ul2 doctor`: what it finds in data of any kind, and what it calls a problem."""
+
+import json
+import re
+import sys
+
+import pytest
+from chat_support import GOLDEN, harmony, o200k_file
+from image_support import NOISE, S, image, registered
+
+import ul2_tasks
+from ul2_tasks import Chat
+from ul2_tasks.chat import harmony as harmony_form
+from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
+from ul2_tasks.inspect.doctor import examine
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    return HarmonyRenderer(ul2_tasks.open_vocabulary("bytes", modes=MARKERS))
+
+
+def chat_of(conversations, folder, renderer, **settings):
+    path = folder / "talks.jsonl"
+    path.write_text("".join(json.dumps({"id": f"id {n}", "messages": each}) + "\n" for n, each in enumerate(conversations)))
+    return Chat("doctored", str(path), renderer, **settings)
+
+
+def findings(description, lengths, kind, split="train"):
+    return [f"{each.about}: {each.what}; {each.remedy}" for each in examine(description, lengths, split) if each.kind == kind]
+
+
+U, A, F = GOLDEN
+FOUND = {  # conversations, settings, and of which kind the finding is
+    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: a record: .*line 2: message 1 .*'critic'"),
+    "role, skipped": ([GOLDEN, [{"role": "critic", "content": "x"}]], {"on_error": "skip"}, "note", "corpus: .*'critic'.*left out"),
+    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: .*line 2: .*'assistant'"),
+    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: 1 records looked at: 0 empty, 1 wrong, none with a token"),
+    "silent": ([[U]], {}, "problem", "lengths: .* must have an example .*: 1 without a token to train on"),
+    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 are left out: without a token to train on"),
+    "raises": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "raise"}, "problem", r"lengths: .* 1 too long.*--lengths \(\d+ holds"),
+    "dropped": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop"}, "note", "lengths: 1 are left out: too long"),
+    "oldest": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples are without"),
+    "fine": ([GOLDEN], {}, "ok", "lengths: 1 examples of 1 documents; tokens that 99 % of them have at most: tokens "),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_conversations(case, renderer, tmp_path):
+    conversations, settings, kind, expected = FOUND[case]
+    found = findings(chat_of(conversations, tmp_path, renderer, **settings), {"tokens": 100}, kind)
+    assert any(re.match(expected, each) for each in found), found
+
+
+def test_each_error_is_shown_until_there_are_many(renderer, tmp_path):
+    wrong = [[{"role": f"critic {n}", "content": "x"}] for n in range(20)]
+    found = findings(chat_of([GOLDEN, *wrong], tmp_path, renderer), {"tokens": None}, "problem")
+    assert [re.findall(r"'critic (\d+)'", each) for each in found] == [*([str(n)] for n in range(8)), []]
+    assert "corpus: 12 other errors of records" in found[-1]
+
+
+@pytest.mark.parametrize(
+    ("records", "lengths", "expected"),
+    [
+        ([["Cut off:", NOISE[: len(NOISE) // 2]]], (128, 128), "corpus: a record: train, record 1: the image is damaged"),
+        ([["Longer: ", image(2), NOISE, "One is noise."]], (20, 128), "lengths: .* 1 .*its inputs are too long"),
+    ],
+    ids=["damaged", "too long"],
+)
+def test_images(records, lengths, expected):
+    first = [["A cat.", image(1)]]
+    name = registered(f"doctored_{lengths[0]}", *first, *records, denoisers=S)
+    found = findings(ul2_tasks.description_of(name), dict(zip(("inputs", "targets"), lengths)), "problem")
+    assert any(re.match(expected, each) for each in found), found
+
+
+def test_a_tokenizer_file_that_is_gone_and_a_package_that_is_missing(tmp_path, monkeypatch):
+    file = o200k_file(tmp_path)
+    system = {"role": "system", "content": [{"type": "system_content"}]}
+    chat = chat_of([GOLDEN, [system, *GOLDEN]], tmp_path, harmony(file))
+    assert findings(chat, {"tokens": None}, "problem") == []
+    harmony_form._harmony.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "openai_harmony", None)
+        [problem] = findings(chat, {"tokens": None}, "problem")
+    assert re.match("corpus: this message needs the extra chat", problem)
+    file.unlink()
+    [problem] = findings(chat, {"tokens": None}, "problem")
+    assert re.match("vocabulary: .* must name a place where o200k_base.tiktoken can be read", problem)

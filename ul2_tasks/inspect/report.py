@@ -1,0 +1,183 @@
+"""`ul2 report`: one HTML file of examples, with each span in the colour of its sentinel, plots and statistics, of any kind of data.
+
+It opens from a file, without a network, in light and dark, on a phone, and on paper. `write_page` is of other pages, too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from rich.console import Console
+
+from ul2_tasks.files.atomic import write_atomically
+from ul2_tasks.inspect.measure import Statistics, print_statistics
+from ul2_tasks.inspect.printing import percent
+from ul2_tasks.inspect.samples import Sample
+from ul2_tasks.inspect.statistics import Check, Summary
+
+_TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "report.html"
+_COLUMNS = 100  # of what is printed of the statistics
+_COLOURS = 8
+_MADE_BY = (
+    "Made by ul2_tasks {}. <code>ul2 stats --json</code> and <code>ul2 show --json</code> print the numbers and the examples for"
+    " programs."
+)
+
+
+def check_path(path: str | os.PathLike) -> None:
+    """Raises a ValueError if a page cannot be written to this path. A command calls this before it measures for minutes."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise ValueError(
+            f"the page's path must be of a file, got the folder {str(path)!r}. Name a file in it, such as {path / 'report.html'}."
+        )
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"the page {path.name!r} must be in a folder that exists, got {str(path.parent)!r}. Make it, or name another."
+        )
+
+
+def write_page(path: str | os.PathLike, title: str, body: Iterable[str]) -> pathlib.Path:
+    """Writes a page, and returns its path. The parts of the body are HTML."""
+    check_path(path)
+    page = string.Template(_TEMPLATE.read_text(encoding="utf-8"))
+    write_atomically(path, page.substitute(title=escape(title), body="\n".join(body)))
+    return pathlib.Path(path)
+
+
+def printed(show: Callable[..., None], *shown: Any) -> str:
+    """What a function prints of something to a console, as HTML, in a box that scrolls."""
+    console = Console(record=True, width=_COLUMNS, file=io.StringIO())
+    show(*shown, console)
+    text = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    return f'<div class="wide">{text}</div>'
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """One sentence, as HTML: all checks pass, or which fail.
+
+    >>> verdict([Check("no truncation", True, ""), Check("known ids", False, "")])
+    '<p class="bad">1 of 2 checks fails: known ids.</p>'
+    """
+    broken = [check.name for check in checks if not check.passed]
+    if broken:
+        fails = "fails" if len(broken) == 1 else "fail"
+        return f'<p class="bad">{len(broken)} of {len(checks)} checks {fails}: {escape("; ".join(broken))}.</p>'
+    return f'<p class="ok">All {len(checks)} checks pass.</p>' if checks else "<p>Nothing was checked.</p>"
+
+
+def write_report(statistics: Statistics, samples: Iterable[Sample], path: str | os.PathLike) -> pathlib.Path:
+    """Writes the page, and returns its path. `samples` are examples, of which there may be none."""
+    body = [
+        f"<h1>{escape(statistics.mixture)}</h1>",
+        verdict(statistics.checks),
+        "<h2>Examples</h2>",
+        *_examples(samples),
+        "<h2>Statistics</h2>",
+        '<div class="figures">',
+        *_plots(statistics),
+        "</div>",
+        printed(print_statistics, statistics),
+        f'<p class="muted">{_MADE_BY.format(escape(statistics.version))}</p>',
+    ]
+    return write_page(path, f"{statistics.mixture}: UL2 data report", body)
+
+
+def _examples(samples: Iterable[Sample]) -> Iterator[str]:
+    by_task: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_task.setdefault(sample.task, []).append(sample)
+    if not by_task:
+        yield "<p>No examples were drawn.</p>"
+        return
+    told = "Unmasked text is plain, and each masked span has the colour of its sentinel. Hover or tap a span to see its twin."
+    yield f'<p class="muted">{told} A double line is a document boundary.</p>'
+    for number, (task, own) in enumerate(by_task.items()):
+        yield f"<details{'' if number else ' open'}><summary>{escape(task)}</summary>"
+        yield from map(_example, own)
+        yield "</details>"
+
+
+def _example(sample: Sample) -> str:
+    counts = sample.counts
+    head = f"{counts.chunk:,} tokens, {counts.noise:,} masked ({counts.corruption_rate:.1%}), spans: {counts.spans:,}"
+    sides = "".join(
+        f'<div><h3>{feature}, {getattr(counts, feature):,} tokens</h3><div class="pane" dir="auto">'
+        + "".join(_segment(part.kind, part.text, part.span) for part in getattr(sample, feature))
+        + "</div></div>"
+        for feature in ("inputs", "targets")
+    )
+    return f'<article class="example"><p class="muted">{head}</p><div class="sides">{sides}</div></article>'
+
+
+def _segment(kind: str, text: str, group: int | None) -> str:
+    colour, data = ("", "") if group is None else (f" c{group % _COLOURS}", f' data-group="{group}"')
+    direction = "" if kind == "text" else ' dir="ltr"'
+    title = ' title="another document begins"' if kind == "border" else ""
+    return f'<span class="segment {escape(kind)}{colour}"{data}{direction}{title}>{escape(text)}</span>'
+
+
+def _plots(statistics: Statistics) -> Iterator[str]:
+    """Figures of bars, which are boxes of the page: shares of the tasks, their lengths, and how full rows are."""
+    keys = list(statistics.sequence_length)
+    rows = {
+        task.task: [
+            _bar("", task.share["examples"]) + _mark("ink thin", task.share["low"], task.share["high"]),
+            *(_bar(key, task.share.get(key, 0.0)) for key in keys),
+        ]
+        for task in statistics.tasks
+    }
+    legend = _key("examples", "") + "".join(_key(f"tokens of {key}", key) for key in keys)
+    yield _figure("Shares", f"of the mixture. Thin lines: where the share of examples may be by chance. {legend}", rows)
+    for key in [*keys, "chunk"]:
+        found = {task.task: task.numbers.get(key) for task in statistics.tasks}
+        if any(found.values()):
+            widest = max(each.max for each in found.values() if each)
+            full = statistics.sequence_length.get(key) or widest
+            most, budget = max(full, widest), statistics.sequence_length.get(key)
+            rows = {task: [_spread(key, each, most, budget)] for task, each in found.items()}
+            told = f"tokens, of {most:,}. Bars end at the median, and lines have 90 % of the examples."
+            yield _figure(key.capitalize(), f"{told} The mark at the right is the length." if budget else told, rows)
+    if statistics.fill:
+        rows = {way: [_bar(key, part) for key, part in fill.items()] for way, fill in statistics.fill.items()}
+        numbers = "; ".join(f"{way} {' and '.join(map(percent, fill.values()))}" for way, fill in statistics.fill.items())
+        yield _figure("Fill", f"of rows with tokens: {numbers}. {''.join(_key(key, key) for key in keys)}", rows)
+
+
+def _figure(title: str, caption: str, rows: Mapping[str, Sequence[str]]) -> str:
+    """A plot; `rows` are its lanes by the name of each row, which have marks."""
+    lanes = "".join(
+        f'<div class="row"><span>{escape(name)}</span><div class="track">'
+        + "".join(f'<div class="lane">{marks}</div>' for marks in own)
+        + "</div></div>"
+        for name, own in rows.items()
+    )
+    return f"<figure><figcaption><b>{escape(title)}</b> {caption}</figcaption>{lanes}</figure>"
+
+
+def _key(label: str, colour: str) -> str:
+    return f'<span class="mark key {colour}"></span>{escape(label)}'
+
+
+def _bar(colour: str, part: float) -> str:
+    return _mark(colour, 0, part)
+
+
+def _spread(colour: str, found: Summary | None, full: int, budget: int | None) -> str:
+    if found is None:
+        return ""
+    at = {percent: value / full for percent, value in found.quantiles.items()}
+    budget_mark = _mark("ink", budget / full, budget / full) if budget else ""
+    return _mark(f"{colour} pale", 0, at["50"]) + _mark(f"{colour} thin", at["5"], at["95"]) + budget_mark
+
+
+def _mark(colour: str, start: float, stop: float) -> str:
+    """A box from one part of the width to another."""
+    left, width = min(100 * start, 99.5), max(0.0, 100 * (min(stop, 1.0) - start))
+    return f'<i class="mark {colour}" style="left:{left:.2f}%;width:{width:.2f}%"></i>'
