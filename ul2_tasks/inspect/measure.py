@@ -26,6 +26,7 @@ from ul2_tasks.inspect.statistics import Check, Checked, Measured, Summary, meas
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import OrderedCorpus
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, kinds_in, number_examples
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import fractions, is_integer
@@ -210,7 +211,32 @@ def statistics_of(
     counts = {task: counts[task] for task in rates}
     taken = progress(in_order(found, examples), examples)
     measured, checks = measure(taken, counts, checks_of(counts, rates))
-    return _statistics(description, found, measured, counts, rates, checks, beginnings, seed)
+    members = members_of(found.numbering)
+    features = list(dict.fromkeys(key for member in members for key in token_features(member.features)))
+    budgets = {key: None if (most := sequence_length.get(key)) is None else int(most) for key in features}
+    corpora = [
+        _corpus(each, beginnings, sum(int(measured.of(member.task, "chunk").sum()) for member in each.members))
+        for each in {each.name: each for each in found.numbering.corpora}.values()
+    ]
+    many = [each for each in corpora if each.times_read and each.times_read > MANY_TIMES]
+    return Statistics(
+        mixture=description.registered_name(sequence_length),
+        version=__version__,
+        split=split,
+        seed=seed,
+        sequence_length=budgets,
+        examples=measured.examples,
+        corpora=corpora,
+        tasks=[_task(member, measured, counts[member.task], rates[member.task], budgets) for member in _by_name(members)],
+        fill=_fill(measured, budgets, any(member.has_images for member in members)),
+        notes=[f"these examples hold {each.corpus} {each.times_read:,.0f} times" for each in many],
+        checks=checks,
+    )
+
+
+def _by_name(members: Iterable[Task]) -> list[Task]:
+    """The tasks, each once, although several stages may have it."""
+    return [each for _, each in sorted({member.task: member for member in members}.items())]
 
 
 def _rates(found: Examples, examples: int) -> dict[str, float]:
@@ -225,61 +251,16 @@ def _rates(found: Examples, examples: int) -> dict[str, float]:
     return dict(sorted(parts.items()))
 
 
-def _statistics(
-    description: Description | Mix,
-    found: Examples,
-    measured: Measured,
-    counts: Mapping[str, Counts],
-    rates: Mapping[str, float],
-    checks: Sequence[Check],
-    beginnings: Beginnings,
-    seed: int,
-) -> Statistics:
-    members = members_of(found.numbering)
-    features = list(dict.fromkeys(key for member in members for key in token_features(member.features)))
-    budgets = {key: found.budgets.get(key) for key in features}
-    corpus_of = {member.task: member.corpus.name for member in members}
-    totals = {key: sum(int(measured.of(task, key).sum()) for task in counts) for key in features}
-    corpora = [
-        _corpus(each, beginnings, sum(int(measured.of(member.task, "chunk").sum()) for member in each.members))
-        for each in {each.name: each for each in found.numbering.corpora}.values()
-    ]
-    return Statistics(
-        mixture=description.registered_name(found.budgets),
-        version=__version__,
-        split=beginnings.split,
-        seed=seed,
-        sequence_length={key: None if most is None else int(most) for key, most in budgets.items()},
-        examples=measured.examples,
-        corpora=corpora,
-        tasks=[_task(task, corpus_of[task], measured, each, rates[task], totals, budgets) for task, each in counts.items()],
-        fill=_fill(measured, budgets, any(member.has_images for member in members)),
-        notes=[
-            f"these examples hold {each.corpus} {each.times_read:,.0f} times"
-            for each in corpora
-            if each.times_read and each.times_read > MANY_TIMES
-        ],
-        checks=checks,
-    )
-
-
-def _task(
-    task: str,
-    corpus: str,
-    measured: Measured,
-    counts: Counts,
-    rate: float,
-    totals: Mapping[str, int],
-    budgets: Mapping[str, int | None],
-) -> TaskStatistics:
-    numbers, all_, expected = measured.numbers[task], measured.examples, counts.expected
+def _task(member: Task, measured: Measured, counts: Counts, rate: float, budgets: Mapping[str, int | None]) -> TaskStatistics:
+    numbers, all_, expected = measured.numbers[member.task], measured.examples, counts.expected
     examples = len(next(iter(numbers.values()), ()))
+    totals = {key: sum(int(measured.of(task, key).sum()) for task in measured.numbers) for key in budgets}
     low, high = binomial_interval(all_, rate)
     share = {"expected": rate, "low": low / all_, "high": high / all_, "examples": examples / all_}
     sums = {name: int(values.sum()) for name, values in numbers.items()}
     return TaskStatistics(
-        task=task,
-        corpus=corpus,
+        task=member.task,
+        corpus=member.corpus.name,
         examples=examples,
         share=share | {key: sums.get(key, 0) / total for key, total in totals.items() if total},
         numbers={name: Summary.of(values) for name, values in numbers.items()},
