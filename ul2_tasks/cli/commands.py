@@ -333,14 +333,11 @@ def report(data, output: str, cache_dir: str | None, **options) -> None:
 @of_lengths()
 @as_json()
 def lengths(data, as_json: bool) -> None:
-    """Show the lengths of each denoiser and recommend better ones.
+    """Show what lengths make of the data, and recommend better ones.
 
-    Print the chunk, spans, inputs, targets, sentinels and padding of each denoiser, then the lengths and `chunk_tokens` that waste
-    less. Exit status 1 if a denoiser does not fit.
-
-    For conversations, print for --lengths, half of them and twice as much how many examples are left out, and the packing
-    efficiency. For interleaved image-text data, print which records are left out, and how full padded sequences are. Exit status 1
-    if an example raises an error.
+    Print for --lengths, half of them and twice as much how many examples the first documents make, what is left out, and how full
+    padded and packed sequences are. For text, print also the full-length chunk of each denoiser, and the `chunk_tokens` and lengths
+    that waste less. Exit status 1 if a denoiser does not fit, or an example raises an error.
     """
     from rich.console import Console
 

@@ -272,7 +272,7 @@ def examine_corpus(leaf: Description, split: str, about: About) -> Generator[Fin
     counts = f"{read.records:,} records looked at: {read.empty:,} empty, {len(read.problems):,} wrong"
     yield about("ok", "corpus", f"{corpus.source}, splits {', '.join(corpus.splits)}; {counts}")
     skips = leaf.corpus().configuration.on_error == "skip"
-    remedy = "they are left out and counted" if skips else "fix them, or --on_error skip (on_error='skip')"
+    remedy = "they are left out and counted" if skips else "fix them, or pass on_error='skip'"
     for problem, count in collections.Counter(read.problems).most_common(_ERRORS_SHOWN):
         times = f"{count:,} of {read.records:,} records" if count > 1 else "a record"
         yield about("note" if skips else "problem", "corpus", f"{times}: {problem}", remedy)
@@ -282,7 +282,7 @@ def examine_corpus(leaf: Description, split: str, about: About) -> Generator[Fin
         named = ", ".join(f"{name} ({count:,})" for name, count in read.unread.items())
         yield about("note", "corpus", f"fields of records that nothing reads, and how many have them: {named}")
     if read.records == read.empty + len(read.problems):
-        remedy = "name other files, another split, or another field (--text_key)"
+        remedy = "name other files, another split, or another field (text_key)"
         yield about("problem", "corpus", f"{counts}, none with a token in split {split!r}", remedy)
         return False
     return True

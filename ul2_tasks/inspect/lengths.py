@@ -247,11 +247,8 @@ def print_lengths(lengths: Lengths, console: Console) -> None:
             console.print(Text(note, "yellow"), soft_wrap=True)
         for way in corpus.ways:
             if way.name == RECOMMENDED:
-                by_name = ",".join(f"{name}={tokens}" for name, tokens in way.chunk_tokens.items())
-                given = ",".join(str(length) for length in way.sequence_length.values())
-                console.print("recommended chunks: paste one of these", highlight=False)
-                for line in (f"--lengths {given} --chunk_tokens {by_name}", f"Mixture(.., chunk_tokens={dict(way.chunk_tokens)})"):
-                    console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+                chunks = f"recommended: Mixture(.., chunk_tokens={dict(way.chunk_tokens)})"
+                console.print(chunks, highlight=False, soft_wrap=True, markup=False)
         if None in corpus.ways[0].sequence_length.values():
             console.print("Pass --lengths to see how full packed sequences are.", highlight=False)
     for problem in lengths.problems:
