@@ -19,21 +19,19 @@ import hashlib
 import importlib.resources
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from sentencepiece import SentencePieceProcessor
 
 from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.model_file import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, read_pieces, with_pieces
 from ul2_tasks.tokenizers.pieces import free_name
 
 DEFAULT_MODEL = importlib.resources.files("ul2_tasks") / "data" / "default.model"
 
-_Model: TypeAlias = sentencepiece_model_pb2.ModelProto
-_Piece = _Model.SentencePiece
-_ORDINARY = (_Piece.NORMAL, _Piece.BYTE)
+_ORDINARY = (NORMAL, BYTE)
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -122,7 +120,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def encodable_ids(self, ids: Iterable[int]) -> list[int]:
         types = self._loaded.types
-        return [id for id in ids if types[id] == _Piece.USER_DEFINED]
+        return [id for id in ids if types[id] == USER_DEFINED]
 
     def never_encoding(self, ids: Iterable[int]) -> SentencePieceVocabulary:
         changed = copy.copy(self)
@@ -157,9 +155,9 @@ class SentencePieceVocabulary(Vocabulary):
         try:
             with _load_lock:
                 return _load(self._source, self.appended, self._never_encoded)
-        except (DecodeError, RuntimeError, UnicodeDecodeError, LookupError) as error:
+        except (ValueError, RuntimeError) as error:
             raise ValueError(
-                f"{self.file} must be a SentencePiece model, got another file ({_reason(error)}). If it is"
+                f"{self.file} must be a SentencePiece model, got another file ({error}). If it is"
                 " one of tiktoken's (Llama 3), pass the tokenizer.json that the same model has for Hugging Face."
             ) from error
 
@@ -205,51 +203,38 @@ _load_lock = threading.Lock()  # sentencepiece loads one model at a time
 
 @functools.lru_cache(maxsize=16)
 def _load(content: bytes, appended: tuple[str, ...], never_encoded: frozenset[int]) -> _Loaded:
-    """A model's file with control pieces added. It is serialized again, as SeqIO does: caches know vocabularies by its hash."""
-    proto = _Model.FromString(content)
-    types = {piece.piece: piece.type for piece in proto.pieces}
-    uses_0 = text_becomes_0(proto) or proto.pieces[0].piece in (proto.trainer_spec.eos_piece, *appended)
+    """A model's file with control pieces added."""
+    names, types = read_pieces(content)
+    ids = {name: id for id, name in enumerate(names)}
     spellings = {}
     for name in appended:
-        if types.get(name, _Piece.NORMAL) in _ORDINARY:
-            spelling = free_name(name, types)
-            proto.pieces.add(piece=spelling, type=_Piece.CONTROL)
-            if spelling != name:
-                spellings[name] = spelling
-    for id in never_encoded:
-        proto.pieces[id].type = _Piece.CONTROL
-    added = len(proto.pieces) - len(types)
-    model = proto.SerializeToString()
+        if name not in ids or types[ids[name]] in _ORDINARY:
+            spellings[name] = free_name(name, ids)
+    added = [(spelling, CONTROL) for spelling in spellings.values()]
+    model = with_pieces(content, dict.fromkeys(never_encoded, CONTROL), added) if added or never_encoded else content
     processor = SentencePieceProcessor(model_proto=model)
-    processor.id_to_piece(list(range(len(proto.pieces))))  # raises where one is not UTF-8
-    return _Loaded(model, processor, [piece.type for piece in proto.pieces], spellings, added, uses_0)
-
-
-def text_becomes_0(model: _Model) -> bool:
-    """Whether piece 0 is one for text; or the unknown one of a model without bytes, which text that is no piece becomes."""
-    type = model.pieces[0].type
-    return type not in (_Piece.CONTROL, _Piece.UNUSED) and not (type == _Piece.UNKNOWN and model.trainer_spec.byte_fallback)
+    # A text that is no piece becomes the unknown one, unless there are bytes for it.
+    is_for_text = types[0] in (NORMAL, USER_DEFINED, BYTE) or (types[0] == UNKNOWN and BYTE not in types)
+    uses_0 = is_for_text or names[0] in appended or processor.eos_id() == 0
+    changed = [CONTROL if id in never_encoded else type for id, type in enumerate(types)]
+    return _Loaded(model, processor, [*changed, *(type for _, type in added)], spellings, len(added), uses_0)
 
 
 @functools.lru_cache(maxsize=8)
 def _shown(model: bytes, uses_0: bool) -> SentencePieceProcessor:
     """The model for decoding: control pieces are user-defined ones in it, because decoding shows these."""
-    proto = _Model.FromString(model)
-    spec = proto.trainer_spec
-    for piece in proto.pieces:
-        if piece.type == _Piece.CONTROL and piece.piece not in (spec.pad_piece, spec.bos_piece, spec.eos_piece):
-            piece.type = _Piece.USER_DEFINED
+    names, types = read_pieces(model)
+    own = SentencePieceProcessor(model_proto=model)
+    hidden = {own.pad_id(), own.bos_id(), own.eos_id()}
+    changed = {id: USER_DEFINED for id, type in enumerate(types) if type == CONTROL and id not in hidden}
+    added = []
     if not uses_0:
-        if proto.pieces[0].type == _Piece.UNKNOWN:  # sentencepiece wants one, and piece 0 is about to be another type
-            proto.pieces.add(piece=free_name("<unk>", {piece.piece for piece in proto.pieces}), type=_Piece.UNKNOWN)
-        proto.pieces[0].type = _Piece.CONTROL
-    return SentencePieceProcessor(model_proto=proto.SerializeToString())
+        if types[0] == UNKNOWN:  # sentencepiece wants one, and piece 0 is about to be another type
+            added = [(free_name("<unk>", names), UNKNOWN)]
+        changed[0] = CONTROL
+    return SentencePieceProcessor(model_proto=with_pieces(model, changed, added))
 
 
 def _if_any(id: int) -> int | None:
     """An id; None for -1, with which SentencePiece says that there is none."""
     return None if id < 0 else id
-
-
-def _reason(error: Exception) -> str:
-    return "it has no piece" if isinstance(error, LookupError) else str(error).partition(" [")[0]
