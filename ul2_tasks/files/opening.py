@@ -16,7 +16,6 @@ import pyarrow as pa
 from backports import zstd
 
 from ul2_tasks.files.systems import open_to_read
-from ul2_tasks.imported import is_instance
 
 _BLOCK = 1 << 16  # bytes that are decompressed at once
 _XZ_PADDING = 4  # bytes of zero, of which any number may follow a stream
@@ -130,28 +129,6 @@ def open_file(path: str) -> BinaryIO:
         raise EOFError("it has no bytes, and no compressed stream")
     file.seek(0)
     return decompress(file)
-
-
-# What code that others wrote raises for what a record holds. An EOFError is none of these, as a connection that is closed is one.
-_OF_CONTENT = (
-    *(kind for kind in CORRUPT if kind is not EOFError),
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-
-
-def is_of_content(error: Exception) -> bool:
-    """Whether an error says that what was read is wrong, or names a file that is not there; any other may be a read that failed."""
-    is_absent = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
-    is_no_image = is_instance(error, "PIL", "UnidentifiedImageError")  # an OSError
-    return is_absent or is_no_image or (isinstance(error, _OF_CONTENT) and not is_unreachable(error))
 
 
 def is_unreachable(error: Exception) -> bool:

@@ -66,20 +66,20 @@ def wait_after(failed: int, error: Exception, path: str) -> float:
 
 def _of_store(error: Exception, path: str) -> Exception:
     """What an error of a remote file system means, in a sentence that names the object, where another try changes nothing."""
-    error = without_disguise(error)
+    error = without_disguise(error, path)
     if isinstance(error, ReadError) or (isinstance(error, tuple(_ABSENT)) and path in str(error)):
         return error
     said = in_short(error)
-    if is_changed(error):
+    if is_changed(error, path):
         meant: OSError = ReadError(f"{path} was changed while it was read. Let nothing write there, and start again.")
-    elif is_refused(error):
+    elif is_refused(error, path):
         meant = PermissionError(
             f"{path} must be open to the keys of this process, got {said}. Give it keys that may read there, and write what is"
             f" written, and that have not expired. {_SEE}"
         )
     elif isinstance(error, FileNotFoundError):
         meant = FileNotFoundError(f"{path} must be there, got {said}. Check its name, and that of its bucket.")
-    elif is_lasting(error):
+    elif is_lasting(error, path):
         meant = ReadError(f"{path} must be taken by the server, got {said}. Check the address, the region and the keys. {_SEE}")
     else:
         return error

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 from ul2_tasks.files.kept_counts import beside
 from ul2_tasks.files.listing import contents, local_path, named_format, real_path
-from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_of_content, is_unreachable, open_file
+from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.images.paths import folder_of
-from ul2_tasks.images.problems import sentence_of
+from ul2_tasks.images.problems import is_of_content, sentence_of
 from ul2_tasks.scalars import digest_of
 from ul2_tasks.sources.files import Shard
 from ul2_tasks.sources.image_files import WHOLE, plain_name, record_files, with_paths

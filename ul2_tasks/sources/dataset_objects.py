@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from ul2_tasks.files.listing import contents
 from ul2_tasks.files.retries import retried_items
-from ul2_tasks.imported import is_instance
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields, check_kind
 from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
@@ -38,8 +37,8 @@ _SAME_IN_SHARDS = {
 
 
 def is_dataset(value: object) -> TypeGuard[Dataset]:
-    """Whether a value is a `Dataset` or an `IterableDataset` of the package datasets."""
-    return is_instance(value, "datasets", "Dataset", "IterableDataset")
+    """Whether a value is a `Dataset` or an `IterableDataset` of the package datasets, by what is asked of it here."""
+    return all(hasattr(type(value), name) for name in ("iter", "shard", "select_columns", "info"))
 
 
 def datasets_by_split(spec: object) -> Mapping[str, Dataset] | None:
@@ -131,7 +130,7 @@ def rows_of(dataset: Dataset, name: str) -> Iterator[Mapping[str, Any]]:
 
 def _has_rows(dataset: Dataset) -> TypeGuard[datasets.Dataset]:
     """Whether it is a `Dataset`, whose rows have numbers."""
-    return is_instance(dataset, "datasets", "Dataset")
+    return hasattr(dataset, "select")
 
 
 def _is_transformed(dataset: Dataset) -> bool:

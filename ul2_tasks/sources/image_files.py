@@ -11,7 +11,7 @@ from ul2_tasks.files.listing import list_files
 from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.files.systems import is_folder
 from ul2_tasks.images.paths import located
-from ul2_tasks.imported import is_instance
+from ul2_tasks.sources.dataset_objects import is_dataset
 from ul2_tasks.sources.files import Layout
 
 WHOLE = Layout(None, whole=True)  # each file is of the format that its name ends with
@@ -50,7 +50,7 @@ def with_paths(record: Mapping[str, Any], folder: str, record_file: str = "") ->
 
 def check_no_dataset(files: object) -> None:
     """Raises a ValueError for a dataset of Hugging Face's `datasets`, whose images would be decoded."""
-    if is_instance(files, "datasets", "Dataset", "IterableDataset"):
+    if is_dataset(files):
         raise ValueError(
             f"files must be paths, globs or folders, got a {type(files).__name__} of the package datasets. Write it with"
             " dataset.to_parquet('records.parquet'), and pass that file."
