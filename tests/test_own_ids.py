@@ -26,7 +26,7 @@ from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.steps import show_step
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens, text_vocabulary
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
 QUIET = Console(quiet=True)
@@ -202,7 +202,7 @@ def test_tokens_that_are_free_are_taken_by_token_and_by_id_and_kept_out_of_text(
     assert special.sentinels == tuple(own[name] for name in names)
     assert special.mode == (own["[R]"],)
     assert special.reserved == {*special.mode, *special.sentinels}
-    text = text_vocabulary(vocabulary, special.reserved)
+    text = vocabulary.never_encoding(special.reserved)
     assert not special.reserved & set(text.encode("a <my_0> [R]<unused7> b"))
     with pytest.raises(ValueError, match="<unused99>"):
         special_tokens(vocabulary, None, ["<unused0>", "<unused99>"])

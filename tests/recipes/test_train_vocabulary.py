@@ -9,7 +9,7 @@ import seqio
 
 from ul2_tasks import embedded_documents
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, check_round_trip, encodable_ids, special_ids, special_tokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, as_vocabulary, check_round_trip, special_tokens
 
 MODES = ("[R]", "[S]", "[X]")
 of_recipe = recipe.imported("train_vocabulary")
@@ -28,7 +28,7 @@ def test_it_has_what_the_denoisers_need(trained):
     special = [special_tokens(trained, mode) for mode in MODES]
     assert special[0].sentinels == tuple(range(3, 11))
     assert [each.mode for each in special] == [(11,), (12,), (13,)]
-    assert encodable_ids(trained, special_ids(trained, MODES)) == []
+    assert trained.encodable_ids(SpecialTokensRequest(mode_names=MODES).ids(trained)) == []
     assert check_round_trip(trained) == []
 
 

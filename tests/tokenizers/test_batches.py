@@ -17,7 +17,7 @@ from ul2_tasks.tasks.vocabulary import id_shift, seqio_vocabulary
 from ul2_tasks.tokenizers import batches
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_ids, text_vocabulary
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, as_vocabulary
 
 HARD = [
     "",
@@ -43,7 +43,7 @@ def vocabularies() -> dict[str, Vocabulary]:
     model = t5_model(pathlib.Path(tempfile.mkdtemp()) / "t5.model")
     return {
         "default": default,
-        "default for text": text_vocabulary(default, special_ids(default, ["[R]"])),
+        "default for text": default.never_encoding(SpecialTokensRequest(mode_names=["[R]"]).ids(default)),
         "t5": as_vocabulary(seqio.SentencePieceVocabulary(model)),
         "t5 by its path": open_vocabulary(model),
         "bytes": open_vocabulary("bytes"),

@@ -19,11 +19,9 @@ from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.hugging_face import HuggingFaceVocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import (
+    SpecialTokensRequest,
     as_vocabulary,
-    encodable_ids,
-    special_ids,
     special_tokens,
-    text_vocabulary,
     vocabulary_identity,
 )
 
@@ -244,12 +242,12 @@ def test_an_added_token_is_text_until_it_is_a_sentinel(folders):
     think = vocabulary.piece_id("<think>")
     text = "so <think> I am"
     assert think in vocabulary.encode(text)
-    assert encodable_ids(vocabulary, special_ids(vocabulary, MODES)) == []
-    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+    assert vocabulary.encodable_ids(SpecialTokensRequest(mode_names=MODES).ids(vocabulary)) == []
+    assert vocabulary.never_encoding(SpecialTokensRequest(mode_names=MODES).ids(vocabulary)) is vocabulary
 
-    special = {think, *special_ids(vocabulary, MODES, sentinels=["<extra_id_0>"])}
-    assert encodable_ids(vocabulary, special) == [think]
-    barred = text_vocabulary(vocabulary, special)
+    special = {think, *SpecialTokensRequest(["<extra_id_0>"], mode_names=MODES).ids(vocabulary)}
+    assert vocabulary.encodable_ids(special) == [think]
+    barred = vocabulary.never_encoding(special)
     assert think not in barred.encode(text)
     assert barred.decode(barred.encode(text)) == text
     assert barred.vocab_size == vocabulary.vocab_size

@@ -16,10 +16,9 @@ from ul2_tasks.tasks.vocabulary import seqio_vocabulary, special_in_seqio
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import (
+    SpecialTokensRequest,
     as_vocabulary,
-    special_ids,
     special_tokens,
-    text_vocabulary,
     vocabulary_identity,
 )
 
@@ -66,8 +65,8 @@ def test_every_layout_gets_sentinels_and_modes(model):
 
 def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
     plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
-    special = special_ids(vocabulary, MODES)
-    text = text_vocabulary(vocabulary, special)
+    special = SpecialTokensRequest(mode_names=MODES).ids(vocabulary)
+    text = vocabulary.never_encoding(special)
     assert (text is vocabulary) == ("umt5" not in model)
     for each in TEXTS:
         ids = text.encode(each)
@@ -111,7 +110,7 @@ def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
     assert len({*special.sentinels, *flat(ids_of_modes.values()), special.eos}) == 4 + 3 + 1
     assert vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1 == of_seqio.vocab_size - 1
     assert embedding_rows(of_seqio) >= of_seqio.vocab_size
-    text = text_vocabulary(vocabulary, special_ids(vocabulary, MODES))
+    text = vocabulary.never_encoding(SpecialTokensRequest(mode_names=MODES).ids(vocabulary))
     for each in (*TEXTS, "one one ☃ 日本"):
         ids, higher = text.encode(each), seqio_vocabulary(text).encode(each)
         assert ids == own.encode(each)
@@ -178,7 +177,7 @@ def test_bytes_have_modes_by_name():
     ids = vocabulary.encode("[R] <extra_id_0>\0")
     assert max(ids) < 259
     assert ids == seqio.ByteVocabulary().encode("[R] <extra_id_0>\0")
-    assert text_vocabulary(vocabulary, special_ids(vocabulary, MODES)) is vocabulary
+    assert vocabulary.never_encoding(SpecialTokensRequest(mode_names=MODES).ids(vocabulary)) is vocabulary
     with pytest.raises(ValueError, match="sentinels"):
         special_tokens(vocabulary, None, sentinels=[68])
     same = pickle.loads(pickle.dumps(vocabulary))

@@ -1,5 +1,6 @@
 """Which ids mean what: sentinels and modes found in real layouts, and each bad one named."""
 
+import numpy as np
 import pytest
 import sentencepiece
 import seqio
@@ -8,12 +9,12 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
-from ul2_tasks import default_vocabulary, embedding_rows
+from ul2_tasks import default_vocabulary, embedding_rows, open_vocabulary
 from ul2_tasks.tokenizers.special_ids import (
+    SpecialTokensRequest,
+    TextIds,
     as_vocabulary,
-    special_ids,
     special_tokens,
-    text_vocabulary,
     vocabulary_identity,
 )
 
@@ -142,9 +143,24 @@ def gemmas(request, tmp_path_factory):
 @given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
 @example(text="line\n\nline <unused2> <unused")
 def test_all_other_text_is_tokenized_as_before(text, gemmas):
-    special = special_ids(gemmas, [None], sentinels=[4, 5, 301], modes={"[R]": 300})
-    barred = text_vocabulary(gemmas, special)
+    special = SpecialTokensRequest([4, 5, 301], {"[R]": 300}).ids(gemmas)
+    barred = gemmas.never_encoding(special)
     ids, before = barred.encode(text), gemmas.encode(text)
     assert not special & set(ids)
     assert ids == before or special & set(before)
     assert barred.encode_batch([text])[0].tolist() == ids
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16, np.uint64])
+def test_ids_of_text_alone(dtype):
+    vocabulary = open_vocabulary("bytes", sentinels=2)  # 259 to 261 are modes, 263 and 262 the sentinels
+    of_text, of_rows = (TextIds(vocabulary, [259, 263], rows) for rows in (None, 200))
+    ids = np.array([[0, 3, 258], [259, 260, 263], [264, 199, 200]], dtype)
+    assert of_text.are_in(ids).tolist() == [[False, True, True], [False, True, False], [False, True, True]]
+    assert of_rows.are_in(ids).tolist() == [[False, True, False], [False, False, False], [False, True, False]]
+    of_text.check(ids[0, 1:], "ids", "")
+    with pytest.raises(ValueError, match=r"this must .* got \[0, 259, 263, 264\]: .* beyond the 264 ids .* Do it\."):
+        of_text.check(np.repeat(ids, 2), "this", "Do it.")
+    if np.iinfo(dtype).min < 0:
+        assert not of_text.are_in(np.array([-1, -264, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)).any()
+    assert TextIds(open_vocabulary("bytes"), []).table.sum() == 259 + 259 - 1

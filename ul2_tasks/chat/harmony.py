@@ -27,7 +27,7 @@ from ul2_tasks.extras import needs
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary, found_as
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, text_vocabulary, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import as_vocabulary, vocabulary_identity
 
 if TYPE_CHECKING:
     pass
@@ -73,7 +73,7 @@ class HarmonyRenderer:
                 " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
             )
         self._own = {name: id for name, id in ids.items() if id is not None}
-        self._text = text_vocabulary(vocabulary, self._own.values())
+        self._text = vocabulary.never_encoding(self._own.values())
         self.eod = vocabulary.eos_id
         self.final_stop = self._own[RETURN]
         self._stops = {name: np.array([self._own[name]], np.int32) for name in (END, CALL, RETURN)}

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 
 from ul2_tasks.tokenizers.base import Vocabulary
-from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, encodable_ids, text_vocabulary, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, vocabulary_identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,8 @@ class CorpusConfiguration:
 
 
 def text_tokenizer(vocabulary: Vocabulary, configuration: CorpusConfiguration) -> Vocabulary:
-    """The vocabulary with which a corpus tokenizes its text; see `special_ids.text_vocabulary`."""
-    return text_vocabulary(vocabulary, configuration.special_tokens.ids(vocabulary))
+    """The vocabulary with which a corpus tokenizes its text; see `Vocabulary.never_encoding`."""
+    return vocabulary.never_encoding(configuration.special_tokens.ids(vocabulary))
 
 
 def settings(vocabulary: Vocabulary, source: str, configuration: CorpusConfiguration) -> dict[str, str]:
@@ -43,7 +43,7 @@ def settings(vocabulary: Vocabulary, source: str, configuration: CorpusConfigura
     the identity of the source, see `DataSource.identity`.
     """
     end = configuration.end(vocabulary)
-    in_text = encodable_ids(vocabulary, configuration.special_tokens.ids(vocabulary))
+    in_text = vocabulary.encodable_ids(configuration.special_tokens.ids(vocabulary))
     return {
         "vocabulary": vocabulary_identity(vocabulary),
         "kept_out_of_text": f"{len(in_text)} ids, crc32 {zlib.crc32(repr(in_text).encode())}" if in_text else "none",

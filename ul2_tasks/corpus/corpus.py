@@ -22,8 +22,6 @@ from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
-    encodable_ids,
-    text_vocabulary,
     vocabulary_identity,
 )
 
@@ -132,12 +130,12 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Vocabulary:
-        """The vocabulary, by which no text becomes a sentinel, a mode, or another special id; see `special_ids.text_vocabulary`.
+        """The vocabulary, by which no text becomes a sentinel, a mode, or another special id; see `Vocabulary.never_encoding`.
 
         Finding these takes milliseconds, and a job asks for each of its shards.
         """
         special = self.configuration.special_tokens.ids(self.vocabulary)
-        return text_vocabulary(self.vocabulary, special | self.encoder.own_ids(self.vocabulary))
+        return self.vocabulary.never_encoding(special | self.encoder.own_ids(self.vocabulary))
 
     def check_keeps_out(self, task: str, special_tokens: SpecialTokensRequest) -> None:
         """Raises a ValueError where its text could become a special token of a task, which is of a mixture that shares the corpus.
@@ -148,7 +146,7 @@ class Corpus:
         if special_tokens == own or self.is_tokens:
             return
         vocabulary = self.vocabulary
-        if ids := encodable_ids(vocabulary, special_tokens.ids(vocabulary) - own.ids(vocabulary)):
+        if ids := vocabulary.encodable_ids(special_tokens.ids(vocabulary) - own.ids(vocabulary)):
             names = [vocabulary.id_to_piece(id) for id in ids[:_SHOWN]]
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             raise ValueError(

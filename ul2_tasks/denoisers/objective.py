@@ -14,7 +14,7 @@ from ul2_tasks.denoisers.lengths import sentinels_needed
 from ul2_tasks.denoisers.write import made, recipe_of_texts
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.by_name import open_for_modes
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokensRequest
+from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokensRequest, TextIds
 
 
 def denoise(
@@ -55,13 +55,8 @@ def denoise(
         raise ValueError(f"key must be an integer, got {key!r}.")
     opened, own_sentinels = open_for_modes(vocabulary, [denoiser.mode], sentinels, modes)
     special, text = SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser.mode), tokens.astype(np.int64)
-    wrong = (text < 0) | (text >= opened.vocab_size) | np.isin(text, [*special.reserved])
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise ValueError(
-            f"ids must be of text alone, got {tokens[place]} at {place}, which is padding, a sentinel, a mode, or beyond the"
-            " vocabulary. Leave special ids out, and pass the vocabulary that tokenized the text."
-        )
+    remedy = "Leave special ids out, and pass the vocabulary that tokenized the text."
+    TextIds(opened, special.reserved).check(text, "ids", remedy)
     if (needed := sentinels_needed(denoiser, len(text))) > len(special.sentinels):
         raise ValueError(
             f"sentinels must be at least {needed} for {len(text)} ids and denoiser {denoiser.name!r}, got {len(special.sentinels)}."

@@ -19,7 +19,7 @@ from ul2_tasks.pytorch.shared import for_copy
 from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.base import Vocabulary
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, text_vocabulary
+from ul2_tasks.tokenizers.special_ids import as_vocabulary
 
 with needs("ImageTextDataset", "torch"):
     import torch
@@ -350,7 +350,7 @@ class _Ids:
     @cached_property
     def _encode(self) -> Callable[[str], Sequence[int]]:
         marks = {*self.special_tokens.ids, *marks_of(self.kinds)}
-        return text_vocabulary(self.vocabulary, {id for id in marks if id < self.vocabulary.vocab_size}).encode
+        return self.vocabulary.never_encoding({id for id in marks if id < self.vocabulary.vocab_size}).encode
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a worker that is spawned, which opens the vocabulary again."""

@@ -27,8 +27,8 @@ from ul2_tasks.tokenizers.special_ids import (
     Mode,
     Sentinels,
     SpecialTokensRequest,
+    TextIds,
     pads_with_0,
-    text_vocabulary,
 )
 
 if TYPE_CHECKING:
@@ -136,12 +136,10 @@ class UL2DataCollator:
         self._sequence_length = dict(sequence_length)
         self.max_tokens = min(solution.full.length for solution in solutions)
         reserved = request.ids(vocabulary)
-        self._text_vocabulary = text_vocabulary(vocabulary, reserved)
-        self._is_text = np.ones(vocabulary.vocab_size, bool)
-        self._is_text[[*reserved] if vocabulary.uses_0 else [0, *reserved]] = False
+        self._text_vocabulary = vocabulary.never_encoding(reserved)
+        self._text_ids = TextIds(vocabulary, reserved, self._row_format.embedding_rows)
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
-            self._is_text[embedding_rows:] = False
         self._epoch = SharedIntegers([0])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -314,19 +312,10 @@ class UL2DataCollator:
         return tokens.astype(np.int64)
 
     def _check_ids(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-        in_range = (tokens >= 0) & (tokens < len(self._is_text))
-        valid = in_range & self._is_text[np.where(in_range, tokens, 0)]
-        if valid.all():
-            return
-        place = int(np.argmin(valid))
-        number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        rows = self._row_format.embedding_rows
-        beyond = "" if rows is None else f" or embedding_rows, {rows}"
-        raise ValueError(
-            f"{_name(number)} must have ids of text alone, got {tokens[place]}: padding, a sentinel, a mode, or"
-            f" beyond the {len(self._is_text)} ids of the vocabulary{beyond}. Pass the text itself, or ids of this"
-            " vocabulary that are not padded or corrupted."
-        )
+        if not (are_text := self._text_ids.are_in(tokens)).all():
+            remedy = "Pass the text itself, or ids of this vocabulary that are not padded or corrupted."
+            number = int(np.searchsorted(np.cumsum(lengths), np.argmin(are_text), side="right"))
+            self._text_ids.check(np.split(tokens, np.cumsum(lengths))[number], _name(number), remedy)
 
     def _draw(self, chunks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's denoiser, [B], and the key of its noise, [B] uint64, of seed, epoch and tokens."""

@@ -24,6 +24,7 @@ from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store, TokenStore
 from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.special_ids import TextIds
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
@@ -222,23 +223,13 @@ class Text:
         return [self.store] if isinstance(self.store, BlockCache) else []
 
     @cached_property
-    def _is_text(self) -> np.ndarray:
-        """[ids + 1] bool. What is beyond the vocabulary is no text."""
-        is_text = np.append(np.ones(self.solutions[0].vocabulary.vocab_size, bool), False)
-        for reserved in {solution.special.reserved for solution in self.solutions}:
-            is_text[[*reserved]] = False
-        return is_text
+    def _text_ids(self) -> TextIds:
+        reserved = frozenset().union(*(solution.special.reserved for solution in self.solutions))
+        return TextIds(self.solutions[0].vocabulary, reserved)
 
     def _check(self, tokens: np.ndarray) -> None:
-        if _are_all(self._is_text, tokens):
-            return
-        found, ids = np.unique(tokens), len(self._is_text) - 1
-        wrong = found[(found < 0) | (found >= ids) | ~self._is_text[np.clip(found, 0, ids - 1)]]
-        some = f"{wrong[:8].tolist()}" + (f" and {len(wrong) - 8:,} more" if len(wrong) > 8 else "")
-        raise ValueError(
-            f"{self.name!r} must have ids of text alone, got {some}, which are padding, sentinels, modes, or beyond the vocabulary."
-            " Register it with the vocabulary that tokenized it."
-        )
+        if not _are_all(self._text_ids.table, tokens):
+            self._text_ids.check(tokens, repr(self.name), "Register it with the vocabulary that tokenized it.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -28,7 +28,15 @@ from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
 from ul2_tasks.tasks.graphs import no_autograph, traced_once
 from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
-from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokens, SpecialTokensRequest, as_vocabulary, special_tokens
+from ul2_tasks.tokenizers.special_ids import (
+    Mode,
+    Sentinels,
+    SpecialTokens,
+    SpecialTokensRequest,
+    TextIds,
+    as_vocabulary,
+    special_tokens,
+)
 
 TOKENS_AT_A_TIME = 1 << 17  # enough chunks to hide tf.data's cost per element, and few enough for the processor's cache
 
@@ -117,7 +125,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """See `split_into_chunks`."""
     configuration, special = solution.configuration, special_in_seqio(solution.special, solution.vocabulary)
     shift, length = id_shift(solution.vocabulary), solution.full.length
-    is_text = np.array([id not in special.reserved for id in range(solution.vocabulary.vocab_size + shift)])
+    is_text = np.concatenate([np.zeros(shift, bool), TextIds(solution.vocabulary, solution.special.reserved).table[:-1]])
     message = (
         f"denoiser {configuration.denoiser.name}: documents must have ids of text alone, got {'' if shift else 'padding (0), '}a"
         f" sentinel, a mode, or an id beyond the {len(is_text) - shift} of the vocabulary. Use the vocabulary that tokenized them,"

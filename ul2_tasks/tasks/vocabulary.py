@@ -245,14 +245,14 @@ class _TheirSentencePiece(SentencePieceVocabulary):
     def extra_ids(self) -> int:
         return self.theirs.extra_ids
 
-    def content(self) -> bytes:
+    def _read(self) -> bytes:
         return self.theirs.sp_model
 
     def check(self) -> None:
         """Raises a ValueError where there is no EOS, or text becomes id 0."""
         super().check()
         _check_padding(self.theirs)
-        if self._loaded.uses_0:
+        if self.tokens.uses_0:
             raise ValueError(
                 f"id 0 of {self} must be padding, as in SeqIO, got the token {self.id_to_piece(0)!r}, which would cut a packed"
                 f" example. Open it by its path, ul2_tasks.open_vocabulary({self.file!r}), which offsets the ids by one in SeqIO,"

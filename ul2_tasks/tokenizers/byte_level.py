@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.base import Tokens, Vocabulary
 
 _BYTES = range(3, 259)  # the ids of the bytes 0 to 255
 
@@ -19,26 +20,25 @@ class NamedByteVocabulary(Vocabulary):
     N is `sentinels`, and `modes` are the names from 259 on.
     """
 
-    pad_id, eos_id, unk_id = 0, 1, 2
-    extra_ids, vocab_size, identity = 0, _BYTES.stop, ""  # of one without sentinels and modes
-
     def __init__(self, sentinels: int, modes: Sequence[str]):
-        self.extra_ids = sentinels + len(modes)
-        self.vocab_size = _BYTES.stop + self.extra_ids
-        self.identity = f"modes {' '.join(modes)}"
-        self._special = {f"<extra_id_{number}>": self.vocab_size - 1 - number for number in range(sentinels)} | {
-            mode: _BYTES.stop + number for number, mode in enumerate(modes)
-        }
-        self._names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: name for name, id in self._special.items()}}
+        self.sentinels, self.modes = sentinels, tuple(modes)
 
-    def piece_id(self, name: str) -> int | None:
-        return self._special.get(name)
-
-    def id_to_piece(self, id: int) -> str:
-        return f"<0x{id - _BYTES.start:02X}>" if id in _BYTES else self._names[id]
-
-    def is_ordinary(self, id: int) -> bool:
-        return id in _BYTES
+    @cached_property
+    def tokens(self) -> Tokens:
+        added = (*self.modes, *(f"<extra_id_{number}>" for number in reversed(range(self.sentinels))))
+        ids = {name: id for id, name in enumerate(added, _BYTES.stop)}
+        names = {0: "<pad>", 1: "</s>", 2: "<unk>", **{id: f"<0x{id - _BYTES.start:02X}>" for id in _BYTES}}
+        return Tokens(
+            vocab_size=_BYTES.stop + len(added),
+            extra_ids=len(added),
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            identity=f"modes {' '.join(self.modes)}",
+            ids=ids,
+            names=names | {id: name for name, id in ids.items()},
+            ordinary=_BYTES,
+        )
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`; but bytes that are not UTF-8 keep their ids."""
@@ -52,7 +52,7 @@ class NamedByteVocabulary(Vocabulary):
         return bytes([id - _BYTES.start]) if id in _BYTES else b""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedByteVocabulary) and self._special == other._special
+        return isinstance(other, NamedByteVocabulary) and (self.sentinels, self.modes) == (other.sentinels, other.modes)
 
     def __hash__(self) -> int:
-        return hash(self.identity)
+        return hash(self.modes)

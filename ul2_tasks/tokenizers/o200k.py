@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import os
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ul2_tasks.extras import needs
-from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.base import FileVocabulary, Tokens
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
 
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -27,7 +27,7 @@ _FIRST_RESERVED = 200_019  # from here on all ids are <|reserved_..|>
 _NAME_IN_CACHE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # of the file, in a folder that tiktoken takes for its cache
 
 
-class O200kVocabulary(Vocabulary):
+class O200kVocabulary(FileVocabulary):
     """`o200k_harmony`, with sentinels and modes at reserved ids. Opens no file yet.
 
     No text is encoded to a special token, even if it spells one.
@@ -38,10 +38,11 @@ class O200kVocabulary(Vocabulary):
     or `TIKTOKEN_ENCODINGS_BASE` (its folder) name. Its first use raises a ValueError where the file is another than `SHA256` says.
     """
 
-    eos_id, uses_0, vocab_size = EOD, True, PADDED_SIZE
+    eos_id, uses_0, vocab_size, extra_ids = EOD, True, PADDED_SIZE, 0  # whatever the file is
     identity = f"o200k_harmony, sha256 {SHA256}"
 
     def __init__(self, path: str | os.PathLike | None = None):
+        super().__init__()
         self._path = None if path is None else os.fspath(path)
 
     @property
@@ -49,14 +50,8 @@ class O200kVocabulary(Vocabulary):
         """The file."""
         return find_file(self._path)
 
-    def piece_id(self, name: str) -> int | None:
-        return _special_ids(self.path).get(name)
-
     def id_to_piece(self, id: int) -> str:
-        return _names(self.path).get(id) or _encoding(self.path).decode([id])
-
-    def is_ordinary(self, id: int) -> bool:
-        return 0 <= id < _ORDINARY
+        return self.tokens.names.get(id) or self.tokens.encoding.decode([id])
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         encode = self.encoder()
@@ -64,24 +59,24 @@ class O200kVocabulary(Vocabulary):
 
     def encoder(self) -> Callable[[str], np.ndarray]:
         """A function that gives the ids of a text, [tokens] int32, at the cost of tiktoken's own. No lists are made."""
-        encode = _encoding(self.path).encode_to_numpy
+        encode = self.tokens.encoding.encode_to_numpy
         return lambda text: encode(text, disallowed_special=()).view(np.int32)
 
     def bytes_of(self, id: int) -> bytes:
         """See `base.Vocabulary`; of a special id its name."""
         if not 0 <= id < PADDED_SIZE:
             return b""
-        name = _names(self.path).get(id)
-        return name.encode() if name else _encoding(self.path).decode_single_token_bytes(id)
+        name = self.tokens.names.get(id)
+        return name.encode() if name else self.tokens.encoding.decode_single_token_bytes(id)
 
     def decode_all(self, ids: Sequence[int]) -> str:
         return b"".join(map(self.bytes_of, ids)).decode(errors="replace")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, O200kVocabulary)  # there is one file alone that has the right SHA-256
+    def _read(self) -> str:
+        return self.path
 
-    def __hash__(self) -> int:
-        return hash(SHA256)
+    def _load(self, source: str) -> _Encoding:
+        return _load(source)
 
     def __repr__(self) -> str:
         return f"O200kVocabulary({'' if self._path is None else repr(self._path)})"
@@ -119,22 +114,25 @@ def _sha256(file: str, changed: float) -> str:
         return hashlib.sha256(opened.read()).hexdigest()
 
 
-_load_lock = threading.Lock()
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Encoding(Tokens):
+    """What tiktoken makes of the file."""
 
-
-def _encoding(path: str) -> Any:
-    with _load_lock:
-        return _load(path)
+    encoding: Any
 
 
 @functools.lru_cache(maxsize=1)
-def _load(path: str) -> Any:
-    """tiktoken's encoding of the file. tiktoken reads a file of its cache folder, so a folder is made that has it alone."""
+def _load(path: str) -> _Encoding:
+    """tiktoken reads a file of its cache folder, so a folder is made that has it alone. Sentinels and modes are reserved ids."""
     with needs("the vocabulary o200k", "chat"):
         import tiktoken
         from tiktoken_ext import openai_public
     with found_as(path, _NAME_IN_CACHE, "TIKTOKEN_CACHE_DIR"):
-        return tiktoken.Encoding(**openai_public.o200k_harmony())
+        encoding = tiktoken.Encoding(**openai_public.o200k_harmony())
+    ids = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
+    ids |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
+    ids |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
+    return _Encoding(ids=ids, names={id: name for name, id in ids.items()}, ordinary=range(_ORDINARY), encoding=encoding)
 
 
 @contextlib.contextmanager
@@ -150,18 +148,3 @@ def found_as(path: str, name: str, variable: str) -> Iterator[None]:
             del os.environ[variable]
             if before is not None:
                 os.environ[variable] = before
-
-
-@functools.lru_cache(maxsize=1)
-def _special_ids(path: str) -> Mapping[str, int]:
-    """The ids of special tokens by name. Sentinels and modes are reserved ones."""
-    encoding = _encoding(path)
-    ids = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
-    ids |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
-    ids |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
-    return ids
-
-
-@functools.lru_cache(maxsize=1)
-def _names(path: str) -> Mapping[int, str]:
-    return {id: name for name, id in _special_ids(path).items()}

@@ -62,13 +62,12 @@ class SpecialTokensRequest:
 
     def tokens(self, vocabulary: Vocabulary, mode: str | None) -> SpecialTokens:
         """The special ids of a denoiser of this mode; see `special_tokens`."""
-        modes = plain_modes(self.modes)
-        of_modes = None if modes is None else tuple(modes.items())
-        return _special_tokens(_Equal(vocabulary), mode, plain_sentinels(self.sentinels), of_modes)
+        return special_tokens(vocabulary, mode, self.sentinels, self.modes)
 
     def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
-        """The ids of all sentinels and modes, which no text may become; see `special_ids`."""
-        return special_ids(vocabulary, self.mode_names, self.sentinels, self.modes)
+        """The ids of all sentinels and modes, which no text may become. A mode that is given as a text adds none."""
+        reserved = (self.tokens(vocabulary, name).reserved for name in {*self.mode_names} or {None})
+        return frozenset().union(*reserved) - (set() if vocabulary.uses_0 else {0})
 
     def by_id(self, vocabulary: Vocabulary) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
         """The ids of the sentinels and the modes, whether they are given by id or by token: equal for equal ids."""
@@ -77,28 +76,6 @@ class SpecialTokensRequest:
             _ids_of(vocabulary, "sentinels", sentinels) if isinstance(sentinels, tuple) else sentinels,
             None if modes is None else {name: _mode_by_id(vocabulary, name, mode) for name, mode in modes.items()},
         )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Equal:
-    """A vocabulary as part of a key; not all of them have hashes."""
-
-    vocabulary: Vocabulary
-
-    def __eq__(self, other: object) -> bool:
-        one, another = self.vocabulary, getattr(other, "vocabulary", None)
-        return one is another or bool(one == another)
-
-    def __hash__(self) -> int:
-        return hash(type(self.vocabulary))
-
-
-@functools.lru_cache(maxsize=64)
-def _special_tokens(
-    of: _Equal, mode: str | None, sentinels: tuple[Token, ...] | str | None, modes: tuple[tuple[str, Mode], ...] | None
-) -> SpecialTokens:
-    """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
-    return special_tokens(of.vocabulary, mode, sentinels, None if modes is None else dict(modes))
 
 
 @functools.singledispatch
@@ -157,9 +134,18 @@ def special_tokens(
     >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
     ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
     """
+    of_modes = plain_modes(modes)
+    return _special_tokens(vocabulary, mode, plain_sentinels(sentinels), None if of_modes is None else tuple(of_modes.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _special_tokens(
+    vocabulary: Vocabulary, mode: str | None, sentinels: tuple[Token, ...] | str | None, modes: tuple[tuple[str, Mode], ...] | None
+) -> SpecialTokens:
+    """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
     vocabulary.check()
-    sentinels, by_id = SpecialTokensRequest(sentinels, modes).by_id(vocabulary)
-    of_modes = by_id or {}
+    by_id, modes_by_id = SpecialTokensRequest(sentinels, None if modes is None else dict(modes)).by_id(vocabulary)
+    of_modes = modes_by_id or {}
     given = None if mode is None else of_modes.get(mode)
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, of_modes)
     is_text, padding = isinstance(given, str), set() if vocabulary.uses_0 else {0}
@@ -167,7 +153,7 @@ def special_tokens(
     reserved = {id for value in of_modes.values() if not isinstance(value, str) for id in np.atleast_1d(value).tolist()}
     if not is_text:
         reserved |= set(mode_ids)
-    sentinel_ids = _sentinel_ids(vocabulary, sentinels, reserved)
+    sentinel_ids = _sentinel_ids(vocabulary, by_id, reserved)
     _check_ids(vocabulary, "sentinels", sentinel_ids)
     if not is_text:
         _check_ids(vocabulary, f"mode {mode!r}", mode_ids)
@@ -182,40 +168,31 @@ def special_tokens(
     return SpecialTokens(sentinel_ids, mode_ids, vocabulary.eos_id, frozenset({*padding, *reserved, *sentinel_ids}))
 
 
-def special_ids(
-    vocabulary: Vocabulary,
-    mode_names: Iterable[str | None],
-    sentinels: Sentinels | None = None,
-    modes: Mapping[str, Mode] | None = None,
-) -> frozenset[int]:
-    """The ids of all sentinels and modes of several denoisers. No text may become one of them.
+class TextIds:
+    """The ids of text alone: all of a vocabulary but padding and those that are `reserved`.
 
-    For the arguments see `special_tokens`. A mode that is given as a text adds no id.
+    `table`, [ids + 1] bool, has True for each. Its last element stands for what is beyond the vocabulary, or a model's `rows`.
     """
-    names = set(mode_names) or {None}
-    request = SpecialTokensRequest(sentinels, modes)
-    reserved = (request.tokens(vocabulary, name).reserved for name in names)
-    return frozenset().union(*reserved) - (set() if vocabulary.uses_0 else {0})
 
+    def __init__(self, vocabulary: Vocabulary, reserved: Iterable[int], rows: int | None = None):
+        size = vocabulary.vocab_size
+        self._limits = f"{size} ids of the vocabulary" + ("" if rows is None else f" or embedding_rows, {rows}")
+        self.table = np.arange(size + 1) < (size if rows is None else min(rows, size))
+        self.table[[*reserved] if vocabulary.uses_0 else [0, *reserved]] = False
 
-def encodable_ids(vocabulary: Vocabulary, special_ids: Iterable[int]) -> list[int]:
-    """The special ids, ascending, that a text is encoded to if it spells their pieces, such as "<extra_id_0>".
+    def are_in(self, ids: np.ndarray) -> np.ndarray:
+        """[..] bool of [..] integers."""
+        beyond = len(self.table) - 1
+        return self.table[np.where((ids >= 0) & (ids < beyond), ids, beyond)]
 
-    User-defined pieces of SentencePiece are of this kind, and SeqIO's own extra ids are such pieces. No text is encoded to
-    control pieces.
-    """
-    return sorted(vocabulary.encodable_ids(special_ids))
-
-
-def text_vocabulary(vocabulary: Vocabulary, special_ids: Iterable[int]) -> Vocabulary:
-    """The vocabulary to tokenize text with: the same ids, except that text is never encoded to a special one.
-
-    A text that spells the piece of a special id is encoded to ordinary ids, like any text. All other texts are encoded as before.
-    Use it for tokenizing only, because the names of some special ids are lost. Opens the vocabulary. It is returned as it is where
-    its ids have no names, or where text is not encoded to special ids anyway.
-    """
-    encodable = encodable_ids(vocabulary, special_ids)
-    return vocabulary.never_encoding(encodable) if encodable else vocabulary
+    def check(self, ids: np.ndarray, what: str, remedy: str) -> None:
+        """Raises a ValueError where other ids are among the ids of `what`."""
+        if (wrong := np.unique(ids[~self.are_in(ids)])).size:
+            some = f"{wrong[:8].tolist()}" + (f" and {len(wrong) - 8:,} more" if len(wrong) > 8 else "")
+            raise ValueError(
+                f"{what} must have ids of text alone, got {some}: padding, a sentinel, a mode, or beyond the"
+                f" {self._limits}. {remedy}"
+            )
 
 
 def vocabulary_identity(vocabulary: Vocabulary) -> str:
@@ -366,7 +343,7 @@ def _check_ids(vocabulary: Vocabulary, what: str, ids: Sequence[int]) -> None:
                 f"{what} must be ids of tokens that text does not contain, got {id}, the ordinary token {name!r}. Choose"
                 " control, user-defined or unused pieces. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
-        if purpose := vocabulary.roles.get(name):
+        if purpose := vocabulary.tokens.roles.get(name):
             raise ValueError(
                 f"{what} must be ids of tokens that nothing else needs, got {id}, the token {name!r}, which is {purpose}."
                 " Choose unused or reserved tokens, or add tokens for this. See"

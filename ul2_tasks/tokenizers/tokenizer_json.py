@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ul2_tasks.extras import needs
 from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
-from ul2_tasks.imported import is_instance
 from ul2_tasks.scalars import is_integer, short
+from ul2_tasks.tokenizers.base import Tokens
 from ul2_tasks.tokenizers.pieces import free_name, is_unused, is_word
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def in_memory(tokenizer: object) -> InMemory | None:
     if isinstance(tokenizer, InMemory):
         return tokenizer
     backend: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if is_instance(backend, "tokenizers", "Tokenizer"):
+    if hasattr(type(backend), "to_str") and hasattr(type(backend), "encode_batch_fast"):
         if backend.padding or backend.truncation:
             backend = type(backend).from_str(backend.to_str())
             backend.no_padding()
@@ -114,43 +114,12 @@ def in_memory(tokenizer: object) -> InMemory | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Loaded:
-    """A tokenizer that was read.
-
-    Attributes:
-        encoder, decoder: `tokenizers.Tokenizer`s.
-        sha256: of the file.
-        uses_0: see `base.Vocabulary`.
-        size: the last id, plus one.
-        bos, eos, unk, pad: ids; None where there is none.
-        special: the ids of sentinels and modes by name.
-        appended: the ids among them that come after the tokenizer's last.
-        ids: the ids of all tokens that the tokenizer has, by name.
-        names: the names of all tokens by id.
-        added: the ids of added tokens, and of BERT's unused ones, which are not in that list.
-        roles: what tokens are for, by name, of those that the files beside the tokenizer name.
-        never_encoded: the ids that no text is encoded to.
-        clashes: what the tokenizer and the files beside it say differently, in words.
-    """
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Loaded(Tokens):
+    """A tokenizer that was read: two `tokenizers.Tokenizer`s of it."""
 
     encoder: Any
     decoder: Any
-    sha256: str
-    uses_0: bool
-    size: int
-    bos: int | None
-    eos: int
-    unk: int | None
-    pad: int | None
-    special: dict[str, int]
-    appended: frozenset[int]
-    ids: dict[str, int]
-    names: dict[int, str]
-    added: frozenset[int]
-    roles: Mapping[str, str]
-    never_encoded: frozenset[int]
-    clashes: tuple[str, ...]
 
 
 def is_loaded(files: Set[str]) -> bool:
@@ -212,17 +181,15 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
     tokenizer has or the files beside it give a meaning. By default EOS is the token that these name. No text is encoded to the ids
     `never_encoded`, beside special tokens, EOS, sentinels and modes. A tokenizer without EOS raises a ValueError.
     """
-    description = _described(source)
-    own = _tokenizer(source).get_vocab(with_added_tokens=True)  # own ids, by name
+    description, own = _described(source), _ids_of(source)
     is_special = {token["content"]: token["special"] for token in description["added_tokens"]}
     is_special |= {name: True for name in own if _SENTINEL.fullmatch(name)}  # T5's may be no added tokens
-    roles = special_tokens_of(settings_of(source))
-    eos = own[_eos_name(source, eos_name or roles.get("eos_token"), is_special)]
-    bos = own.get(roles.get("bos_token"))
+    by_role = special_tokens_of(settings_of(source))
+    eos = own[_eos_name(source, eos_name or by_role.get("eos_token"), is_special)]
     becomes = _unknown(description["model"], own)  # which a text becomes that has no other token
-    unk = own.get(roles.get("unk_token"), becomes)
 
-    meanings = _ids_with_meanings(source, own)
+    meanings = {id: f"{key} in {file}" for file, key, id in _ids_of_the_model(source)}
+    meanings |= {id: f"{token!r} in {file}" for file, token, id in _ids_of_tokens(source) if own.get(token) != id}
     first = max([*own.values(), *meanings]) + 1
     lacking = {name: first + number for number, name in enumerate(name for name in names if name not in is_special)}
     special = {name: own[name] for name in names if name in is_special} | lacking
@@ -235,25 +202,27 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
 
     names_of = {id: name for name, id in {**own, **spelled}.items()}
     edited_names = {own[name]: name for name in is_special} | {id: name for name, id in spelled.items()}
+    added = frozenset(id for name, id in own.items() if name in is_special or is_unused(name))
+    ids_of_content = hashlib.sha256(source.content).hexdigest()
+    ids_of_names = hashlib.sha256(json.dumps([special, sorted(never_encoded)]).encode()).hexdigest()[:16]
     return Loaded(
         encoder=_without(description, edited_names, never),
         decoder=_without(description, edited_names, frozenset()),
-        sha256=hashlib.sha256(source.content).hexdigest(),
+        vocab_size=first + len(lacking),
+        extra_ids=len(lacking),
+        bos_id=own.get(by_role.get("bos_token", "")),
+        eos_id=eos,
+        unk_id=own.get(by_role.get("unk_token", ""), becomes),
+        pad_id=own.get(by_role.get("pad_token", "")),
         uses_0=text_becomes_0 or unknown_is_0 or 0 in {eos, *special.values()},
-        size=first + len(lacking),
-        bos=bos,
-        eos=eos,
-        unk=unk,
-        pad=own.get(roles.get("pad_token")),
-        special=special,
-        appended=frozenset(lacking.values()),
-        ids=own,
+        identity=f"sha256 {ids_of_content}, special {ids_of_names}",
+        ids=own | special,
         names=names_of,
-        added=frozenset(id for name, id in own.items() if name in is_special or is_unused(name)),
+        ordinary=names_of.keys() - added - never,
+        encodable=added - never,
         roles=_roles(source, [name for name in is_special if name not in names])
         | {names_of.get(id, f"<{id}>"): meaning for id, meaning in meanings.items() if names_of.get(id) not in names},
-        never_encoded=frozenset(never),
-        clashes=tuple(_clashes(source, own, roles)),
+        clashes=tuple(_clashes(source, own, by_role)),
     )
 
 
@@ -273,8 +242,7 @@ class Marked(NamedTuple):
 @functools.lru_cache(maxsize=2)
 def load_marked(source: InMemory) -> Marked:
     """Makes a tokenizer that does all that the other does, except that its markers have other names."""
-    description = _described(source)
-    own = _tokenizer(source).get_vocab(with_added_tokens=True)
+    description, own = _described(source), _ids_of(source)
     model, added = description["model"], description["added_tokens"]
     private = {token["content"]: secrets.token_hex(16) for token in added if token["special"] or not is_word(token["content"])}
     ids = {name: own[name] for name in private}
@@ -293,45 +261,28 @@ def _tokenizers():
     return tokenizers
 
 
-def _described(source: InMemory) -> Mapping[str, Any]:
-    """What the content of a tokenizer describes."""
-    description = _json(source.content, str(source))
-    if not isinstance(description, Mapping) or not isinstance(model := description.get("model"), Mapping):
-        raise _no_tokenizer(source, "it has no model")
-    if not isinstance(model.get("vocab"), Mapping | list):
-        raise _no_tokenizer(source, "its model has no vocab")
-    tokens = description.get("added_tokens")
-    if not isinstance(tokens, list) or not all(isinstance(token, Mapping) and _is_added(token) for token in tokens):
-        raise _no_tokenizer(source, "its added_tokens are not a list of tokens, each with content, id and special")
-    return description
+def _described(source: InMemory) -> dict[str, Any]:
+    """What the content of a tokenizer describes, which `tokenizers` has found right."""
+    _ids_of(source)
+    return {"added_tokens": [], **json.loads(source.content)}
 
 
-def _is_added(token: Mapping[str, Any]) -> bool:
-    return all(isinstance(token.get(key), kind) for key, kind in {"content": str, "id": int, "special": bool}.items())
+@functools.lru_cache(maxsize=2)
+def _ids_of(source: InMemory) -> dict[str, int]:
+    """The ids of all tokens that a tokenizer has, by name."""
+    return _tokenizer(source).get_vocab(with_added_tokens=True)
 
 
-def _json(content: bytes, path: str) -> Any:
-    try:
-        return json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-
-
-def _tokenizer(source: InMemory):
+def _tokenizer(source: InMemory) -> Any:
     """What `tokenizers` makes of the content. It raises an error of no type of its own."""
+    from_str = _tokenizers().Tokenizer.from_str
     try:
-        made = _tokenizers().Tokenizer.from_str(source.content.decode())
-    except ImportError:
-        raise
+        made = from_str(source.content.decode())
     except Exception as error:
-        raise _no_tokenizer(source, str(error)) from error
+        raise ValueError(f"{source} must be a Hugging Face {TOKENIZER} that `tokenizers` saved, got an error: {error}.") from error
     if (last := max(made.get_vocab(with_added_tokens=True).values(), default=0)) > _MOST_ID:
-        raise _no_tokenizer(source, f"it has the id {last}, and ids are at most {_MOST_ID} here")
+        raise ValueError(f"{source} must have ids of at most {_MOST_ID}, got {last}.")
     return made
-
-
-def _no_tokenizer(source: InMemory, why: str) -> ValueError:
-    return ValueError(f"{source} must be a Hugging Face {TOKENIZER} that `tokenizers` saved, but is not: {why}.")
 
 
 def _beside(file: str, name: str) -> str:
@@ -341,8 +292,11 @@ def _beside(file: str, name: str) -> str:
 
 def _companion(source: InMemory, name: str) -> Mapping[str, Any]:
     """What a file of JSON beside the tokenizer has; nothing where there is none."""
-    content, path = dict(source.beside).get(name), _beside(source.name, name)
-    found = {} if content is None else _json(content, path)
+    path = _beside(source.name, name)
+    try:
+        found = json.loads(dict(source.beside).get(name, b"{}").decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be a JSON object, got an error: {error}.") from error
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} must be a JSON object, got {short(found)}.")
     return found
@@ -381,33 +335,23 @@ def _with_named(source: InMemory) -> bytes:
     if not isinstance(listed, Mapping) or not all(f"{id}".isdecimal() and isinstance(_name_of(listed[id]), str) for id in listed):
         where = f"added_tokens_decoder in {_beside(source.name, COMPANIONS[0])}, or {_ADDED} beside it,"
         raise ValueError(f"{where} must have tokens and their ids, got {short(listed)}.")
-    roles = special_tokens_of(settings).values()
-    extra = [token for key in ("extra_special_tokens", "additional_special_tokens") for token in _list(settings.get(key))]
+    lists = [settings.get(key) for key in ("extra_special_tokens", "additional_special_tokens")]
+    special = [
+        *special_tokens_of(settings).values(),
+        *(_name_of(each) for found in lists if isinstance(found, list) for each in found),
+    ]
     named = {_name_of(listed[id]): listed[id] for id in sorted(listed, key=int)}
-    is_special = {*roles, *map(_name_of, extra)}
-    named |= {name: {"content": name, "special": True} for name in roles if name not in named}
-    named |= {name: {"content": name, "special": True} for token in extra if (name := _name_of(token)) and name not in named}
+    named = dict.fromkeys(filter(None, [*named, *special])) | named
     missing = named.keys() - {token["content"] for token in _described(source)["added_tokens"]}
     if not missing:
         return source.content
     tokenizer, added = _tokenizer(source), _tokenizers().AddedToken
-    for name, token in named.items():
-        if name in missing:
-            given = token if isinstance(token, Mapping) else {}
-            special = bool(given.get("special")) or name in is_special
-            flags = {flag: bool(given[flag]) for flag in _FLAGS if flag in given}
-            tokenizer.add_tokens([added(name, special=special, **{"normalized": not special, **flags})])
+    for name in filter(missing.__contains__, named):
+        given = token if isinstance(token := named[name], Mapping) else {}
+        is_special = bool(given.get("special")) or name in special
+        flags = {flag: bool(given[flag]) for flag in _FLAGS if flag in given}
+        tokenizer.add_tokens([added(name, special=is_special, **{"normalized": not is_special, **flags})])
     return tokenizer.to_str(pretty=True).encode()
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _ids_with_meanings(source: InMemory, own: Mapping[str, int]) -> dict[int, str]:
-    """The ids that the files beside a tokenizer give a meaning, or a token that has another id there, each with that."""
-    found = {id: f"{key} in {name}" for name, key, id in _ids_of_the_model(source)}
-    return found | {id: f"{token!r} in {name}" for name, token, id in _ids_of_tokens(source) if own.get(token) != id}
 
 
 def _ids_of_tokens(source: InMemory) -> Iterable[tuple[str, str, int]]:
@@ -464,35 +408,27 @@ def _roles(source: InMemory, added: Iterable[str]) -> dict[str, str]:
 
     `added` are the added tokens that are no sentinels and modes by name, as a template can spell these, too.
     """
-    template = _chat_templates(source)
+    inside = _companion(source, COMPANIONS[0]).get("chat_template") or ""
+    files = (content.decode(errors="replace") for name, content in source.beside if name in _TEMPLATES)
+    template = json.dumps(inside, ensure_ascii=False) + "".join(files)
     roles = {token: "in the chat template" for token in added if not is_word(token) and token in template}
     for companion in COMPANIONS:
         roles |= {name: f"{key} in {companion}" for key, name in special_tokens_of(_companion(source, companion)).items()}
     return roles
 
 
-def _chat_templates(source: InMemory) -> str:
-    """All chat templates, as one text."""
-    inside = _companion(source, COMPANIONS[0]).get("chat_template") or ""
-    files = (content.decode(errors="replace") for name, content in source.beside if name in _TEMPLATES)
-    return json.dumps(inside, ensure_ascii=False) + "".join(files)
-
-
 def _eos_name(source: InMemory, eos: str | None, is_special: Mapping[str, bool]) -> str:
     if eos is not None and eos in is_special:
         return eos
-    is_file = bool(source.name)
-    nowhere = f"no {' or '.join(COMPANIONS)} there names an EOS" if is_file else "it names no EOS"
+    nowhere, elsewhere = "it names no EOS", "PreTrainedTokenizerFast(tokenizer_object=.., eos_token=..)"
+    if source.name:
+        nowhere, elsewhere = f"no {' or '.join(COMPANIONS)} there names an EOS", f"`eos_token` in a {COMPANIONS[0]} beside it"
     wrong = f"eos must be one of its added tokens, got {eos!r}" if eos else nowhere
-    elsewhere = (
-        f"`eos_token` in a {COMPANIONS[0]} beside it" if is_file else "PreTrainedTokenizerFast(tokenizer_object=.., eos_token=..)"
-    )
     candidates = [name for name, special in is_special.items() if special]
-    shown = f"{', '.join(map(repr, candidates[:20]))}{' ..' if len(candidates) > 20 else ''}"
+    shown = f"{', '.join(map(repr, candidates[:20])) or 'it has none'}{' ..' if len(candidates) > 20 else ''}"
     raise ValueError(
-        f"{source}: {wrong}. Pass eos, the one of its special tokens that ends an example ({shown or 'it has none'}), as"
-        f" {elsewhere}, or as HuggingFaceVocabulary({source!r}, eos=..). See"
-        " docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
+        f"{source}: {wrong}. Pass eos, the one of its special tokens that ends an example ({shown}), as {elsewhere}, or as"
+        f" HuggingFaceVocabulary({source!r}, eos=..). See docs/help/troubleshooting.md#a-tokenizer-has-no-eos."
     )
 
 

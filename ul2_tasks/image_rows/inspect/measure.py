@@ -21,7 +21,6 @@ from ul2_tasks.images.elements import Element, Image, Text, letters
 from ul2_tasks.inspect.statistics import Summary, Tally
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.sentencepiece import default_vocabulary
-from ul2_tasks.tokenizers.special_ids import text_vocabulary
 from ul2_tasks.version import __version__
 
 BUDGETS = {"tokens": 36_864, "vit": 16_384, "vae": 28_672}
@@ -88,7 +87,7 @@ def recipe_to_look_at(
         vit_patches_per_side=max((source.sizes.vit.patches_per_side for source in sources), default=1),
         vae_patches_per_side=max((source.sizes.vae.patches_per_side for source in sources), default=1),
     )
-    return Recipe(tuple(sources), special_tokens, text_vocabulary(vocabulary, ()).encode, budgets, seed)
+    return Recipe(tuple(sources), special_tokens, vocabulary.encode, budgets, seed)
 
 
 def look_at(recipe: Recipe, records: int, images: bool = True) -> Iterator[Looked]:
