@@ -241,7 +241,7 @@ ul2("verify", "megatron")
 
 # %% [markdown]
 # Next, put your conversations into `talks/`, choose [the tokens to train on](guides/chat.md#choose-the-tokens-to-train-on), and
-# fine-tune a pre-trained model with [Transformers](guides/chat_transformers.md), [t5x](guides/chat_t5x.md) or
+# fine-tune a pre-trained model with [Transformers](guides/loss_by_denoiser.md#chat), [t5x](guides/train_with_t5x.md#chat) or
 # [Megatron-LM](guides/export.md#tokens-for-megatron-lm).
 
 # %%

@@ -84,3 +84,15 @@ def test_of_images(tmp_path):
     assert "<html" in (folder / "report.html").read_text()[:200]
     assert falls(steps[6])
     assert "the resumed rows are equal" in steps[7]
+
+
+@pytest.mark.torch
+def test_of_the_notebook(tmp_path):
+    """It asserts that the resumed run ends with the loss of the run that nothing stops."""
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    cells = json.loads((REPOSITORY / "docs" / "train.ipynb").read_text())["cells"]
+    (tmp_path / "train.py").write_text("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TUTORIAL_STEPS": str(STEPS)}
+    done = new_process.run("train.py", cwd=tmp_path, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the last losses:" in done.stdout
