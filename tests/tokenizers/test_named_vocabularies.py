@@ -38,7 +38,9 @@ def model(request, tmp_path_factory):
     layout, kind = request.param.split("-")
     path = tmp_path_factory.mktemp("models") / request.param
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([f"plain text of {number} <words>, naïve _id_ extra" for number in range(60)]),
+        sentence_iterator=iter(
+            [f"plain text of {number} <words>, naïve _id_ extra relation tradition station" for number in range(60)]
+        ),
         model_prefix=str(path),
         model_type=kind,
         vocab_size=300,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from ul2_tasks.tasks.graphs import python_op, ragged
-from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.base import Tokens, Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.byte_level import NamedByteVocabulary
@@ -164,30 +165,13 @@ class _Theirs(Vocabulary):
     def name(self) -> str:
         return type(self.theirs).__name__
 
-    @property
-    def eos_id(self) -> int | None:
-        return self.theirs.eos_id
-
-    @property
-    def unk_id(self) -> int | None:
-        return self.theirs.unk_id
-
-    @property
-    def pad_id(self) -> int:
-        return self.theirs.pad_id
-
-    @property
-    def vocab_size(self) -> int:
-        return self.theirs.vocab_size
-
-    @property
-    def extra_ids(self) -> int:
-        return self.theirs.extra_ids
-
-    @property
-    def identity(self) -> str | None:
-        """See `base.Vocabulary`; of a user's class what its attribute `identity` says."""
-        return getattr(self.theirs, "identity", "" if type(self.theirs) in _PLAIN else None)
+    @cached_property
+    def tokens(self) -> Tokens:
+        """See `base.Vocabulary`; the identity of a user's class is its attribute `identity`."""
+        theirs = self.theirs
+        identity = getattr(theirs, "identity", "" if type(theirs) in _PLAIN else None)
+        sizes = {"vocab_size": theirs.vocab_size, "extra_ids": theirs.extra_ids}
+        return Tokens(**sizes, eos_id=theirs.eos_id, unk_id=theirs.unk_id, pad_id=theirs.pad_id, identity=identity)
 
     def check(self) -> None:
         """Raises a ValueError where it pads with another id than 0."""
