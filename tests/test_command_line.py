@@ -20,12 +20,14 @@ from commands import described, ul2
 import ul2_tasks
 from ul2_tasks import T5GEMMA2
 from ul2_tasks.cli import main
+from ul2_tasks.cli.errors import sentence_of
 from ul2_tasks.cli.help import FILE
 from ul2_tasks.cli.kinds import KINDS
 from ul2_tasks.inspect.run import Run, identities
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
 from ul2_tasks.random_access.numbering import RUN_RECORD
+from ul2_tasks.scalars import fractions
 from ul2_tasks.sources.memory import embedded_documents
 
 pytestmark = pytest.mark.usefixtures("quick_advice")
@@ -331,13 +333,50 @@ def test_the_doctor_finds_packages_that_clash(data, tmp_path, monkeypatch):
     assert re.findall(r"clashing 1.0 asks for ([\w'<>]+)", said) == ["numpy<1", "not_there>2", "'not"] * 2, "found, and summed up"
 
 
-def test_a_traceback_is_shown_on_request_only(tmp_path):
-    (tmp_path / "faulty_module.py").write_text("{}['missing']")
-    done = ul2("show", f"{tmp_path}/faulty_module.py:faulty")
+FAULTY = {
+    "{}['missing']": "KeyError: 'missing'",
+    "import numpy as np\nnp.ones(3) + np.ones(4)": "ValueError: operands could not be broadcast together with shapes (3,) (4,) ",
+    "assert not 'true'": "AssertionError: ",
+    "import json\njson.loads('{')": "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+}
+
+
+@pytest.mark.parametrize("code", FAULTY)
+def test_an_error_that_is_not_for_users_says_where_it_is_and_that_it_is_a_bug(code, tmp_path):
+    file = tmp_path / f"faulty_{list(FAULTY).index(code)}.py"
+    file.write_text(code)
+    done = ul2("show", f"{file}:faulty")
+    place = f"({file}, line {len(code.splitlines())})"
     assert done.exit_code == 2
-    assert done.stderr == "Error: KeyError: 'missing' (a bug in ul2_tasks or in your code; add --debug for the traceback)\n"
-    done = CliRunner().invoke(main, ["show", f"{tmp_path}/faulty_module.py:faulty", "--debug"])
-    assert isinstance(done.exception, KeyError)
+    assert done.stderr == (
+        f"Error: {FAULTY[code]} {place}. This is a bug in ul2_tasks or in your code. Add --debug for the traceback.\n"
+    )
+    done = CliRunner().invoke(main, ["show", f"{file}:faulty", "--debug"])
+    assert type(done.exception).__name__ == FAULTY[code].partition(":")[0]
+
+
+def test_an_operation_that_fails_in_the_package_is_a_bug_too():
+    with pytest.raises(TypeError) as caught:
+        fractions({"web": "a word"})
+    assert re.search(r"^TypeError: .*ul2_tasks/scalars.py, line \d+\)\. This is a bug in ul2_tasks", sentence_of(caught.value))
+
+
+FOR_USERS = {
+    "import ul2_tasks\nul2_tasks.Mixture(denoisers='UL3')": "denoisers must be ",
+    "open('/nowhere/at/all')": "[Errno 2] No such file or directory: '/nowhere/at/all'",
+    "import not_installed": "No module named 'not_installed'",
+}
+
+
+@pytest.mark.parametrize("code", FOR_USERS)
+def test_an_error_for_users_names_the_line_of_their_code(code, tmp_path):
+    file = tmp_path / f"described_wrongly_{list(FOR_USERS).index(code)}.py"
+    file.write_text(code)
+    done = ul2("show", f"{file}:any")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"Error: {FOR_USERS[code]}")
+    assert done.stderr.endswith(f"({file}, line {len(code.splitlines())})\n")
+    assert "bug" not in done.stderr
 
 
 @pytest.fixture

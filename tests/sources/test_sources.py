@@ -614,3 +614,15 @@ def test_tfrecords_that_are_cut_or_altered_anywhere_say_so(tmp_path, suffix, at)
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert texts(seqio_source(open_source(tmp_path / "a.txt", documents="line")).get_dataset()) == ["one", "two"]
+
+
+def test_an_open_source_has_its_own_text_key(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"content": "a"}\n')
+    for source, own in (
+        (open_source(tmp_path / "a.jsonl", text_key="content"), "content"),
+        (MemoryDataSource(lambda: ["a"], 0), "text"),
+    ):
+        for text_key in (None, own):
+            assert open_source(source, text_key=text_key) is source
+        with pytest.raises(ValueError, match=f"text_key must be that of the open source .*, '{own}', got 'body'. Leave it out."):
+            open_source(source, text_key="body")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dis
 import logging
 import os
-import re
+import pathlib
 import sys
+import sysconfig
 import traceback
+import types
 from collections.abc import Sequence
 
 import click
@@ -18,12 +21,8 @@ from ul2_tasks.cli.help import write_options
 PROBLEMS_FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit statuses; shells use the last for SIGINT
 RESUMABLE = ("cache", "export")  # the commands that resume
 
-_EXPECTED = (ImportError, OSError, RuntimeError, ValueError)  # their messages are for users
-# Beam adds where in its pipeline it happened, and TensorFlow in which op and Python code. Nothing of that is the user's.
-_INNER = (
-    r"\nTraceback.*|\[while running .*|\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*"
-    r"|(\w+Error: )?Error in user-defined function passed to \S+ transformation with iterator: \S+: (ValueError: )?"
-)
+_PACKAGE = f"{pathlib.Path(__file__).parents[1]}{os.sep}"
+_LIBRARIES = ("<", *{f"{sysconfig.get_path(each)}{os.sep}" for each in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Command(click.Command):
@@ -44,13 +43,13 @@ class Command(click.Command):
             return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except (Exception, KeyboardInterrupt) as error:
-            if _is_interrupt(error):
-                if debug:
-                    traceback.print_exc()
-                again = ". Re-run the same command to resume" if self.name in RESUMABLE else ""
-                click.echo(f"Interrupted{again}.", err=True)
-                sys.exit(INTERRUPTED)
+        except KeyboardInterrupt:
+            if debug:
+                traceback.print_exc()
+            again = ". Re-run the same command to resume" if self.name in RESUMABLE else ""
+            click.echo(f"Interrupted{again}.", err=True)
+            sys.exit(INTERRUPTED)
+        except Exception as error:
             if debug:
                 raise
             click.echo(f"Error: {sentence_of(error)}", err=True)
@@ -104,30 +103,39 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # nothing is lost by it: an error that ends a command is also raised
 
 
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether it is Ctrl-C. In Python code that TensorFlow calls, TensorFlow turns it into an error of its own."""
-    return isinstance(error, KeyboardInterrupt) or (_is_of_tensorflow(error) and "KeyboardInterrupt" in str(error))
-
-
-def _is_of_tensorflow(error: BaseException) -> bool:
-    return type(error).__module__.startswith("tensorflow")
-
-
-def _last_message(text: str) -> str:
-    """The message at the end of the tracebacks that Beam hands on from another process; else the text.
-
-    >>> _last_message("Traceback (most recent call last):\\n  File 1\\nOSError: disk full\\n [while running 'Map']")
-    "disk full\\n [while running 'Map']"
-    """
-    if not text.startswith("Traceback ("):
-        return text
-    of_last = text.split("\nTraceback (")[-1].splitlines()[1:]
-    return re.sub(r"^[\w.]+: ", "", "\n".join(line for line in of_last if not line.startswith("  ")))
-
-
 def sentence_of(error: BaseException) -> str:
-    """What a command says of an error, in one line."""
-    message = " ".join(re.sub(_INNER, "", _last_message(str(error)), flags=re.DOTALL).split())
-    if isinstance(error, _EXPECTED) or _is_of_tensorflow(error):
-        return message
-    return f"{type(error).__name__}: {message} (a bug in ul2_tasks or in your code; add --debug for the traceback)"
+    """What a command says of an error.
+
+    One that this package raised on purpose, one of the operating system, and a package that is missing are for users, whose message
+    is shown with the line of the user's own code that was reached, if there is one. Any other error is a bug.
+    """
+    reached = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_of_a_library(frame.f_code)]
+    own = [_place(frame, line) for frame, line in reached if not _is_here(frame.f_code)]
+    if isinstance(error, OSError | ImportError) or _is_raised_here(error):
+        return f"{error} ({own[-1]})" if own else str(error)
+    place = f" ({_place(*reached[-1])})" if reached else ""
+    return f"{type(error).__name__}: {error}{place}. This is a bug in ul2_tasks or in your code. Add --debug for the traceback."
+
+
+def _is_raised_here(error: BaseException) -> bool:
+    """Whether a `raise` of this package made it, and not an operation that failed there: those of NumPy raise ValueErrors, too."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    if last is None or isinstance(error, AssertionError | NotImplementedError):
+        return False
+    code = last.tb_frame.f_code
+    return _is_here(code) and dis.opname[code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _is_here(code: types.CodeType) -> bool:
+    return code.co_filename.startswith(_PACKAGE)
+
+
+def _is_of_a_library(code: types.CodeType) -> bool:
+    """Python's own, or what is installed, but for this package."""
+    return code.co_filename.startswith(_LIBRARIES) and not _is_here(code)
+
+
+def _place(frame: types.FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename}, line {line}"

@@ -15,12 +15,15 @@ def import_beam():
 
 
 def map_on_beam(options: Sequence[str], function: Callable[[object], object], shards: Iterable[object]) -> None:
-    """Calls a function with each shard, on the workers of a pipeline with these options."""
+    """Calls a function with each shard, on the workers of a pipeline with these options.
+
+    Raises a RuntimeError with all that Beam says of an error there: it comes from another process, as a text.
+    """
     beam = import_beam()
     try:
         with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(options))) as pipeline:
-            _ = pipeline | beam.Create(list(shards)) | beam.Reshuffle() | beam.Map(function)
-    except RuntimeError as error:
+            _ = pipeline | beam.Create(list(shards)) | beam.Reshuffle() | "write shards" >> beam.Map(function)
+    except Exception as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # of a function that runs in this process
             raise KeyboardInterrupt from error
-        raise
+        raise RuntimeError(f"the Beam job failed. Beam says: {error}") from error

@@ -92,7 +92,7 @@ class Mixture(Description):
             more = {"source": owner, "text_key": owner.text_key, "on_error": owner.on_error}
             more["block_shuffle"] = self.block_shuffle or owner.block_shuffle
         else:
-            source = open_source(self.source, text_key=self.text_key or "text")
+            source = open_source(self.source, text_key=self.text_key)
             vocabulary, sentinels = open_for_modes(self.vocabulary, names, self.sentinels, self.modes)
             more = {"source": source, "text_key": self.text_key or getattr(source, "text_key", "text")}
         if isinstance(bounds, Mapping):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def open_source(
     spec: DataSource | Files | Mapping[str, Files] | Datasets | Any,
     *,
-    text_key: str = "text",
+    text_key: str | None = None,
     id_key: str | None = None,
     validation: float | None = None,
     format: str | None = None,
@@ -43,7 +43,7 @@ def open_source(
             "embedded": the built-in corpus, Python's `help()` topics.
             a `Dataset` or `IterableDataset` of `datasets`, which is the split `train`; or a `DatasetDict` or dictionary of them.
             any `seqio.DataSource`, once SeqIO is imported.
-        text_key: the field, column or feature that holds the text.
+        text_key: the field, column or feature that holds the text; by default "text". An open source has its own.
         id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
             use it; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
@@ -61,7 +61,11 @@ def open_source(
             source already has a split of that name.
     """
     spec = TfdsName(spec.removeprefix("tfds:")) if isinstance(spec, str) and spec.startswith("tfds:") else spec
-    own = as_source(spec, text_key, id_key)
+    own = as_source(spec, text_key or "text", id_key)
+    opened_with = getattr(own, "text_key", None)
+    if own and text_key not in (None, opened_with):
+        raise ValueError(f"text_key must be that of the open source {own}, {opened_with!r}, got {text_key!r}. Leave it out.")
+    text_key = text_key or opened_with or "text"
     is_read_here = as_json and own is None
     if id_key is not None and validation is None and not is_read_here:
         raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
