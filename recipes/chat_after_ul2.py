@@ -70,13 +70,15 @@ def main() -> None:
 
     # Stage 1: UL2.
     converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, task_id=True)
-    dataset = ul2_tasks.UL2IterableDataset(texts, lengths, feature_converter=converter, batch_size=args.rows)
+    of_all: dict[str, Any] = {"rank": 0, "world_size": 1}  # Trainer splits the rows among processes
+    dataset = ul2_tasks.UL2IterableDataset(texts, lengths, feature_converter=converter, batch_size=args.rows, **of_all)
     ul2_tasks.GroupLossTrainer(model, settings("ul2", args.ul2_steps), train_dataset=dataset).train()
 
     # Stage 2: prompts and completions. Reasoning and answer are loss groups, and each has a mean of its own over a step.
     converter = ul2_tasks.HuggingFaceFeatureConverter(model=model, span_id=True)
-    dataset = ul2_tasks.UL2IterableDataset(chat, lengths, feature_converter=converter, batch_size=args.rows)
-    held_out = ul2_tasks.UL2IterableDataset(chat, lengths, split="validation", num_epochs=1, feature_converter=converter)
+    of_all |= {"feature_converter": converter}
+    dataset = ul2_tasks.UL2IterableDataset(chat, lengths, batch_size=args.rows, **of_all)
+    held_out = ul2_tasks.UL2IterableDataset(chat, lengths, split="validation", num_epochs=1, **of_all)
     trainer = ul2_tasks.GroupLossTrainer(
         model,
         settings("chat", args.chat_steps),

@@ -70,9 +70,10 @@ def main() -> None:
     converter = ul2_tasks.HuggingFaceFeatureConverter(pack=args.pack, task_id=True)
     settings: dict[str, Any] = {"pack": args.pack, "cache_dirs": [args.cache] if args.cache else []}
     examples, validation = (ul2_tasks.examples(mixture, lengths, split=split, **settings) for split in ("train", "validation"))
-    dataset = ul2_tasks.UL2IterableDataset(examples, feature_converter=converter, batch_size=args.microbatch)
-    # Trainer splits these rows among the processes, each of which has to make all of them.
-    evaluated = ul2_tasks.UL2IterableDataset(validation, feature_converter=converter, rank=0, world_size=1)
+    # Trainer splits the rows among the processes, so a dataset has to give all of them.
+    of_all: dict[str, Any] = {"feature_converter": converter, "rank": 0, "world_size": 1}
+    dataset = ul2_tasks.UL2IterableDataset(examples, **of_all, batch_size=args.microbatch)
+    evaluated = ul2_tasks.UL2IterableDataset(validation, **of_all)
     held_out = list(itertools.islice(evaluated, args.eval_rows))
 
     # The model, with a row of the embedding for each id, rounded up to a multiple of 128.

@@ -262,25 +262,23 @@ def test_a_step_has_the_same_examples_on_any_processes_and_workers(new, kind, pr
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["single", "batches", "packed"])
+@pytest.mark.parametrize("kind", ["single", "packed"])
 def test_a_step_of_processes_that_each_read_all_has_the_next_numbers(new, kind, workers):
-    """What Trainer does with dispatch_batches=False; a resume by the index of a step."""
+    """What Trainer does with dispatch_batches=False: workers take the batches of all processes; a resume by the index of a step."""
     shard = pytest.importorskip("accelerate.data_loader").IterableDatasetShard
-    processes, elements, first = 2, 1 if kind == "batches" else BATCH, 2
-    of_step = processes * BATCH
+    of_step, first = 2 * BATCH, 2
 
     def steps(first: int) -> list[list[str]]:
         loaders = []
-        for rank in range(processes):
-            dataset = new(kind, batch_size=BATCH, num_epochs=None)
+        for rank in range(2):
+            dataset = new(kind, batch_size=of_step, num_epochs=None, rank=0, world_size=1)
             dataset.load_state_dict({**dataset.state_dict(), "number": first * of_step})
-            share = shard(dataset, elements, num_processes=processes, process_index=rank)
-            loaders.append(torch.utils.data.DataLoader(share, elements, collate_fn=list, num_workers=workers))
+            share = shard(dataset, BATCH, num_processes=2, process_index=rank)
+            loaders.append(torch.utils.data.DataLoader(share, BATCH, collate_fn=list, num_workers=workers))
         return [plain(itertools.chain(*step)) for step in itertools.islice(zip(*loaders), 5)]
 
-    whole = read(new(kind, num_epochs=None), 7 * processes * elements)
-    size = processes * elements
-    assert [*steps(0)[:first], *steps(first)] == [whole[start : start + size] for start in range(0, len(whole), size)]
+    whole = read(new(kind, num_epochs=None), 7 * of_step)
+    assert [*steps(0)[:first], *steps(first)] == [whole[start : start + of_step] for start in range(0, len(whole), of_step)]
 
 
 def test_an_error_is_no_end(new):

@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import socket
 import string
+import warnings
 
 import new_process
 import pytest
@@ -30,7 +31,7 @@ BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
 DENOISERS = [T5GEMMA2[0], T5GEMMA2[4]]
 SETTINGS = {"vocabulary": BYTES, "modes": MODES, "denoisers": DENOISERS, "merge_examples": False}
-SECONDS = 240  # more than any of the programs needs on a busy machine, and less than for ever
+SECONDS = 590  # more than any of the programs needs on a busy machine, and less than for ever
 
 
 def short_documents() -> list[str]:
@@ -238,29 +239,56 @@ def reads_beside_another_process(to) -> None:
     """What one of two processes reads of an epoch, in batches of 4, in each of `WAYS`; first by workers, which are forked."""
     torch.distributed.init_process_group("gloo")
     numbers = {name: os.environ.pop(name) for name in ("RANK", "WORLD_SIZE")}
-    some = an_epoch()
-    copy = pickle.loads(pickle.dumps(some))
-    shares = {
-        "torch": [example for batch in loader(some, batch_size=4, collate_fn=list, num_workers=2) for example in plain(batch)]
-    }
+
+    def joined(**workers) -> list[dict]:
+        return [example for batch in loader(an_epoch(), batch_size=4, collate_fn=list, **workers) for example in plain(batch)]
+
+    shares = {"forked": joined(num_workers=2), "spawned": joined(num_workers=1, multiprocessing_context="spawn")}
     os.environ.update(numbers)
     if importlib.util.find_spec("accelerate"):
-        shares |= {how: dealt_out(dispatch_batches=how == "dispatch") for how in ("dispatch", "share")}
+        import transformers  # noqa: F401
+
+        with warnings.catch_warnings(record=True) as told:
+            shares |= {"dispatch": dealt_out(True, rank=0, world_size=1), "share": dealt_out(False, rank=0, world_size=1)}
+            shares["told trainer"] = trained(rank=0, world_size=1)
+            shares["warnings"] = [[str(each.message) for each in told if "accelerate" in str(each.message)]]
+            shares["trainer"] = trained()
+            share_of_a_share = an_epoch(rank=int(numbers["RANK"]), world_size=2)
+            for some in (share_of_a_share, share_of_a_share, an_epoch()):
+                next(iter(some))
+            shares["warnings"] += [[str(each.message) for each in told if "accelerate" in str(each.message)]]
+    write(f"{to}/{numbers['RANK']}", shares)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    for name in numbers:
-        del os.environ[name]
-    shares["copy"] = plain(copy)
-    write(f"{to}/{numbers['RANK']}", shares)
 
 
-def dealt_out(dispatch_batches) -> list[dict]:
+def dealt_out(dispatch_batches, **process) -> list[dict]:
     import accelerate
 
     settings = accelerate.DataLoaderConfiguration(dispatch_batches=dispatch_batches)
-    given = loader(an_epoch(feature_converter=HuggingFaceFeatureConverter("max_length")), batch_size=4)
+    given = loader(an_epoch(feature_converter=HuggingFaceFeatureConverter("max_length"), **process), batch_size=4)
     batches = plain(accelerate.Accelerator(cpu=True, dataloader_config=settings).prepare(given))
     return [example for batch in batches for example in rows_of(batch)]
+
+
+def trained(rank=None, world_size=None, **settings) -> list[dict]:
+    """The examples of which Trainer makes steps in this process."""
+    import transformers
+
+    class Recorder(transformers.Trainer):
+        def training_step(self, model, inputs, *others):
+            found.extend(rows_of({name: values.tolist() for name, values in inputs.items()}))
+            return super().training_step(model, inputs, *others)
+
+    found = []
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 1, "decoder_start_token_id": 0}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=1024, **sizes))
+    more = {"per_device_train_batch_size": 4, "max_steps": 8, "ddp_backend": "gloo", "use_cpu": True, "save_strategy": "no"}
+    arguments = transformers.TrainingArguments("unused", report_to=[], disable_tqdm=True, **more, **settings)
+    converter = HuggingFaceFeatureConverter("max_length")
+    data = an_epoch(feature_converter=converter, batch_size=4, rank=rank, world_size=world_size)
+    Recorder(model, arguments, train_dataset=data).train()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -278,35 +306,36 @@ def read_by_two(tmp_path_factory) -> list[dict]:
 
 
 WAYS = {
-    "torch": "on their own",
-    "copy": "the dataset of a spawned worker, where there is no process group",
+    "forked": "on their own, by workers",
+    "spawned": "by a worker that is spawned, where there is no process group",
     "dispatch": "as Trainer has it by default",
     "share": "as Trainer has it with dispatch_batches=False",
+    "trainer": "by a plain Trainer",
+    "told trainer": "by one, with rank=0 and world_size=1",
 }
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_two_processes_read_each_document_once(read_by_two, how):
-    if how in ("dispatch", "share"):
+    if how not in ("forked", "spawned"):
         pytest.importorskip("accelerate", reason="the extra torch is not installed")
     shares = [documents_of(of_process[how]) for of_process in read_by_two]
     assert [len(share) for share in shares] == [32, 32]
     assert sorted(itertools.chain(*shares)) == sorted(short_documents())
 
 
-@pytest.mark.parametrize("package", ["accelerate.data_loader", "transformers.trainer_pt_utils"])
-def test_what_deals_the_data_out_gets_all_of_it_and_another_reader_a_share(monkeypatch, package):
-    """In one process that is the second of two; also where the first reader is in the middle of its data, and from a copy."""
-    dealer = pytest.importorskip(package, reason="the extra torch is not installed").IterableDatasetShard
+def test_what_accelerate_would_split_or_split_again_is_told_once(read_by_two):
+    pytest.importorskip("accelerate", reason="the extra torch is not installed")
+    for rank, of_process in enumerate(read_by_two):
+        before, (whole, share) = of_process["warnings"]
+        assert before == [], "rank and world_size say that accelerate splits the data"
+        assert "each of the 2 processes of accelerate reads all of the data" in whole
+        assert f"reads share {rank} of 2 of the data" in share
+        assert "pass rank=0 and world_size=1" in share
+
+
+def test_processes_of_torchrun_share_before_they_are_a_group(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    shards = [dealer(an_epoch(), 4, False, 2, rank) for rank in range(2)]
-    first = iter(shards[0])
-    begun = take(3, first)
     assert plain(an_epoch()) == examples_of_an_epoch(rank=1, world_size=2)
-    both = [*begun, *plain(first), *plain(pickle.loads(pickle.dumps(shards[1])))]
-    assert sorted(documents_of(both)) == sorted(short_documents())
-    with pytest.raises(ValueError, match="rank and world_size"):
-        next(iter(dealer(an_epoch(rank=1, world_size=2), 4, False, 2, 1)))
-    alone = dealer(an_epoch(), 4, False, 1, 0)
-    assert len(plain(alone)) == 32, "it deals out to one process, which is the second of two"
+    assert len(plain(an_epoch(rank=0, world_size=1))) == 64

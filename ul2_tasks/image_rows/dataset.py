@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ul2_tasks.image_rows.custom import ElementKind, marks_of
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
-from ul2_tasks.pytorch.shared import for_copy
+from ul2_tasks.pytorch.shared import for_copy, starts_worker
 from ul2_tasks.pytorch.states import check_part, check_state
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.base import Vocabulary
@@ -26,9 +26,6 @@ with needs("ImageTextDataset", "torch"):
 
     from ul2_tasks.pytorch.passes import Pass, Passes
     from ul2_tasks.pytorch.processes import given_process, reading_process
-
-if TYPE_CHECKING:
-    pass
 
 STATE_VERSION = 2
 _RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
@@ -161,9 +158,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             skipped_file: a file to which each skipped record is appended, a line of JSON: {"source", "cause", "record", "problem"}.
                 All workers write it. Pass another file on each machine.
             counts_folder: keeps how many rows pools have; by default they are kept beside the first file of records.
-            rank, world_size: the number of this process, and how many there are. By default 0 and 1 where accelerate reads, which
-                shards the rows itself, otherwise those of `torch.distributed` if it is initialised, otherwise the environment
-                variables RANK and WORLD_SIZE, otherwise 0 and 1.
+            rank, world_size: the number of this process, and how many there are; see `UL2IterableDataset`.
 
         Raises:
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
@@ -208,13 +203,14 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
         """
         place = self._reading and {"epoch": self._reading.rows.number, **self._reading.state()}
         own = {"_passes": for_copy(self._passes), "_reading": None, "_place": place or self._place}
-        return {**self.__dict__, "_started_in": reading_process(self._process), **own}
+        started_in = reading_process(self._process, self._started_in) if starts_worker() else self._started_in
+        return {**self.__dict__, "_started_in": started_in, **own}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
         Raises:
-            ValueError: the state that was loaded is of other settings or of another epoch; `rank` and accelerate shard the data
-                twice. During the iteration: a record has an error, or too many have; there are no rows.
+            ValueError: the state that was loaded is of other settings or of another epoch. During the iteration: a record has an
+                error, or too many have; there are no rows.
             OSError: a file cannot be reached.
         """
         loaded = self._passes.begin()

@@ -31,7 +31,7 @@ with needs("UL2IterableDataset", "torch"):
 
     from ul2_tasks.pytorch.elements import Elements
     from ul2_tasks.pytorch.passes import Pass, Passes
-    from ul2_tasks.pytorch.processes import Reader, dealt_at_once, given_process, reading_process
+    from ul2_tasks.pytorch.processes import Reader, given_process, reading_process
 
 
 class UL2IterableDataset(torch.utils.data.IterableDataset):
@@ -92,9 +92,10 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             use_cached: whether a registered name is read from its cache.
             cache_dirs: the folders with the caches of a description, see `examples`.
             num_epochs: passes over the corpus; None for no end.
-            rank, world_size: the index of this process, and the number of processes. By default 0 and 1 where accelerate reads;
-                else those of `torch.distributed` if it is initialized; else the environment variables RANK and WORLD_SIZE; else 0
-                and 1.
+            rank, world_size: the index of this process, and the number of processes. Pass 0 and 1 for `transformers.Trainer`, and
+                for a DataLoader that accelerate prepares, which split the data themselves. By default 0 and 1, with a warning,
+                where there is an `Accelerator` of several processes; else those of `torch.distributed` if it is initialized; else
+                the environment variables RANK and WORLD_SIZE, as torchrun sets them; else 0 and 1.
             feature_converter: converts the examples into model inputs.
             batch_size: the batch size of a DataLoader that joins single examples and has several workers, which read with random
                 access. Leave it out if the feature converter has one.
@@ -160,7 +161,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """
         return {
             **self.__dict__,
-            "_started_in": reading_process(self._process),
+            "_started_in": reading_process(self._process, self._started_in) if starts_worker() else self._started_in,
             "_elements": None,
             "_place": self._elements.state() if self._elements and not starts_worker() else self._place,
             "_passes": for_copy(self._passes),
@@ -170,8 +171,8 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         """
         Raises:
             RuntimeError: TensorFlow reads the source, in windows, and this process was forked from one in which it has read.
-            ValueError: there are fewer examples, or shards of what is read in windows, than workers of all processes; `rank` and
-                accelerate share out the data twice; or the state that was loaded is of another pipeline.
+            ValueError: there are fewer examples, or shards of what is read in windows, than workers of all processes; or the state
+                that was loaded is of another pipeline.
         """
         loaded, elements = self._passes.begin(), self._new_elements()
         epochs = self._num_epochs
@@ -218,9 +219,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
     def _reader(self) -> Reader:
         worker = torch.utils.data.get_worker_info()
         which = (worker.id, worker.num_workers) if worker else (0, 1)
-        process, dealt = reading_process(self._process, self._started_in), dealt_at_once()
-        in_a_row = self._in_a_row if dealt is None else dealt * self._joined
-        return Reader(*process, *which, in_a_row, self._joined)
+        return Reader(*reading_process(self._process, self._started_in), *which, self._in_a_row, self._joined)
 
     def _new_elements(self) -> Elements:
         found, converter, epochs, reader = self._examples, self._feature_converter, self._num_epochs, self._reader()

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import sys
-from types import FrameType
-from typing import Any
+import warnings
 
 import torch
 
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.scalars import is_integer
-
-# Who deals the rows of an iterable dataset out to processes, by module. Both of accelerate's loaders do what accelerate decided.
-_DEALERS = {
-    "accelerate.data_loader": {"IterableDatasetShard", "DataLoaderShard", "DataLoaderDispatcher"},
-    "transformers.trainer_pt_utils": {"IterableDatasetShard"},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,51 +81,28 @@ def given_process(rank: int | None, world_size: int | None) -> tuple[int, int] |
 
 
 def reading_process(given: tuple[int, int] | None, started_in: tuple[int, int] | None = None) -> tuple[int, int]:
-    """The process, and of how many, whose share of the data is read now: (0, 1), so all of it, where the reader shares it out.
+    """The process, and of how many, whose share of the data is read: the given one, or that in which this worker was started.
 
-    `started_in` is what this was where this worker was started. Raises a ValueError where the user gave a share, and the reader
-    shares it out once more.
+    Otherwise it is `this_process`, but all of the data beside an `Accelerator` of several processes, which splits what it reads.
+    What it would split, or split again, is a warning.
     """
-    if _dealer() is None:
-        return given or started_in or this_process()
-    if given and given[1] > 1:
-        raise ValueError(
-            "rank and world_size must be 0 and 1 with accelerate, which transformers.Trainer reads with and which splits the"
-            f" data among its processes again, got {given[0]} and {given[1]}. Leave both out. See"
-            " docs/help/troubleshooting.md#rank-and-world-size-are-rejected."
+    if started_in is not None:
+        return started_in
+    processes = _processes_of_accelerate()
+    worker = torch.utils.data.get_worker_info()
+    if processes > 1 and given != (0, 1) and (worker is None or worker.id == 0):
+        gets = "all of the data" if given is None else f"share {given[0]} of {given[1]} of the data"
+        warnings.warn(
+            f"each of the {processes} processes of accelerate reads {gets}. An Accelerator, and transformers.Trainer, splits it"
+            " among them where it has prepared the DataLoader: pass rank=0 and world_size=1 there, and rank and world_size of the"
+            " process to a dataset whose DataLoader is not prepared. See"
+            " docs/help/troubleshooting.md#each-process-reads-all-of-the-data.",
+            stacklevel=1,  # one place, which Python tells once
         )
-    return 0, 1
+    return given or ((0, 1) if processes > 1 else this_process())
 
 
-def dealt_at_once() -> int | None:
-    """How many elements the reader takes for a step of all processes, where each process takes all and keeps its own; else None.
-
-    A worker has to read whole steps then, whatever batch size the dataset was given.
-    """
-    dealer: Any = _dealer()
-    if type(dealer).__name__ != "IterableDatasetShard":
-        return None
-    return dealer.batch_size * (1 if getattr(dealer, "split_batches", False) else dealer.num_processes)
-
-
-def _dealer() -> object | None:
-    """The reader, who asks for data now, if it deals it out to several processes.
-
-    The calls that led here say it, and nothing else does: a program can read one DataLoader that accelerate prepared, and another
-    that it did not. A forked worker has the calls of the process that it was forked from.
-    """
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        dealers = _DEALERS.get(frame.f_globals.get("__name__", ""))
-        if dealers and _deals_out(frame.f_locals.get("self"), dealers):
-            return frame.f_locals["self"]
-        frame = frame.f_back
-    return None
-
-
-def _deals_out(reader: object, dealers: set[str]) -> bool:
-    if dealers.isdisjoint(base.__name__ for base in type(reader).__mro__):
-        return False
-    if hasattr(reader, "num_processes"):  # also in a worker that was spawned
-        return reader.num_processes > 1
-    return sys.modules["accelerate.state"].PartialState().num_processes > 1
+def _processes_of_accelerate() -> int:
+    """Among how many processes an `Accelerator` splits data, which `transformers.Trainer` makes, too; 1 where there is none."""
+    state = sys.modules.get("accelerate.state")
+    return state.PartialState().num_processes if state is not None and state.is_initialized() else 1
