@@ -10,8 +10,9 @@ from rich.text import Text
 
 import ul2_tasks
 from ul2_tasks.inspect.readable import Stretch
-from ul2_tasks.inspect.samples import Flow, Sample
-from ul2_tasks.inspect.texts.draw import draw as draw_samples
+from ul2_tasks.inspect.run import Run
+from ul2_tasks.inspect.show import Flow, show
+from ul2_tasks.inspect.view import View
 from ul2_tasks.sources.memory import texts_in_memory
 
 FIGURE = pathlib.Path(__file__).with_name("hero.svg")
@@ -37,9 +38,10 @@ text { font: 14px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 }"""
 
 
-def samples() -> list[Sample]:
+def views() -> list[View]:
     mixture = ul2_tasks.Mixture("hero", texts_in_memory([SENTENCE]), denoisers=DENOISERS.values(), merge_examples=False)
-    drawn = {sample.denoiser: sample for sample in draw_samples(mixture, {"inputs": 64, "targets": 64}, 1, seed=4)}
+    run = Run(mixture, {"inputs": 64, "targets": 64}, seed=4, is_beginning=True)
+    drawn = {view.name: view for view in show(run, count=1).views}
     return [drawn[name] for name in TITLES]
 
 
@@ -64,17 +66,17 @@ def lines(text: Text, y: float) -> tuple[str, float]:
 
 
 def draw() -> str:
-    rows, y = lines(Flow([Stretch("text", SENTENCE, 0, None)]).wrapped(COLUMNS), 30)
+    rows, y = lines(Flow([Stretch(SENTENCE, "text", None, 0)]).wrapped(COLUMNS), 30)
     body = ['<text class="dim" x="16" y="30">text</text>', rows]
-    for sample in samples():
-        denoiser = DENOISERS[sample.denoiser]
+    for view in views():
+        denoiser = DENOISERS[view.name]
         size = f"mean span {denoiser.mean_span_length}, " if hasattr(denoiser, "mean_span_length") else ""
-        title = f"{TITLES[sample.denoiser]} ({size}{denoiser.noise_density:.0%} masked)"
+        title = f"{TITLES[view.name]} ({size}{denoiser.noise_density:.0%} masked)"
         body += [f'<text class="bold" x="16" y="{y + 14}">{denoiser.mode} {title}</text>']
         y += 14 + LINE
         for feature in ("inputs", "targets"):
             body.append(f'<text class="dim" x="16" y="{y}">{feature}</text>')
-            rows, y = lines(Flow([short(stretch) for stretch in getattr(sample, feature)]).wrapped(COLUMNS), y)
+            rows, y = lines(Flow([short(stretch) for stretch in view.features[feature]]).wrapped(COLUMNS), y)
             body.append(rows)
     width, height = LEFT + COLUMNS * LETTER + 16, y
     page = f'<rect class="page" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="8"/>'
@@ -84,7 +86,7 @@ def draw() -> str:
 
 def short(stretch: Stretch) -> Stretch:
     """A sentinel by its number: <extra_id_0> is <0>."""
-    return dataclasses.replace(stretch, text=f"<{stretch.span}>") if stretch.kind == "sentinel" else stretch
+    return dataclasses.replace(stretch, text=f"<{stretch.group}>") if stretch.kind == "sentinel" else stretch
 
 
 if __name__ == "__main__":

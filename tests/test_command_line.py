@@ -224,8 +224,9 @@ def test_a_corpus_is_examined_shown_and_cached(tmp_path):
 def test_ones_own_text_is_shown_whole():
     text = "The quick brown fox jumps over the lazy dog."
     sample = json.loads(ul2("show", "--denoiser", "r1", "--count", 1, "--json", "--text", text).stdout)
-    spans = {segment["span"]: segment["text"] for segment in sample["targets"] if segment["kind"] == "text"}
-    parts = [segment["text"] if segment["kind"] == "text" else spans.get(segment["span"], "") for segment in sample["inputs"]]
+    inputs, targets = (sample["features"][key] for key in ("inputs", "targets"))
+    spans = {part["group"]: part["text"] for part in targets if part["kind"] == "text"}
+    parts = [part["text"] if part["kind"] == "text" else spans.get(part["group"], "") for part in inputs]
     assert "".join(parts).strip() == text
 
 
@@ -391,10 +392,10 @@ def test_a_step_is_shown_and_a_text_found_in_it(two):
     assert "two_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 3\nstep 7, batch of 32: " in shown
     assert "; host 1 of 4 has those whose number mod 4 is 1\n" in shown
     sample = json.loads(ul2("show", *two, *asked, "--denoiser", "s", "--count", 1, "--json").stdout)
-    assert (sample["step"], sample["denoiser"], sample["number"] // 32) == (7, "s", 7)
-    words = next(part["text"] for part in sample["targets"] if part["kind"] == "text")
+    assert (sample["step"], sample["name"], sample["number"] // 32) == (7, "s", 7)
+    words = next(part["text"] for part in sample["features"]["targets"] if part["kind"] == "text")
     epochs = sample["location"]["epoch"] + 1
-    row = rf"^ +{epochs - 1} +{sample['number']} +7 +s +\d+ to \d+"
+    row = rf"^ +{epochs - 1} +{sample['number']} +7 +two_s +\d+"
     of_text = ul2("find", *two, *asked[2:], "--text", words, "--epochs", epochs, "--count", 1000).stdout
     assert re.search(row, of_text, re.MULTILINE)
     document = sample["location"]["documents"][0][0]

@@ -1,6 +1,5 @@
 """Everywhere but behind SeqIO's interface ids are the tokenizer's own, in and out, also where SeqIO's are one higher."""
 
-import io
 import json
 import pathlib
 import re
@@ -25,7 +24,7 @@ from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.folder import read_examples
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspect.run import Run
-from ul2_tasks.inspect.steps import show_step
+from ul2_tasks.inspect.show import show
 from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens
 
 REPOSITORY = pathlib.Path(__file__).parent.parent
@@ -141,9 +140,8 @@ def test_every_way_out_gives_the_same_examples_with_the_tokenizers_own_ids(name,
         assert list(map(lists, read_examples(str(tmp_path / format)))) == wanted
 
     run = Run(name, LENGTHS, "train", 0, batch_size=4, pack=False)
-    show_step(run, 2, console=Console(file=(printed := io.StringIO())), as_json=True)
-    for line in map(json.loads, printed.getvalue().splitlines()):
-        assert line["ids"] == wanted[line["number"]]
+    for view in show(run, 2).views:
+        assert view.ids == wanted[view.number]
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ def test_texts_with_images_are_found_by_their_ids(tmp_path):
     options = [f"{tmp_path}/seen_module.py:seen"]
     ul2("cache", *options, "--output", tmp_path / "CACHE")
     options += ["--lengths", "128,128", "--cache", tmp_path / "CACHE", "--batch_size", 4]
-    assert f"which is of {path}, row 13, id x12" in ul2("find", *options, "--id", "x12").stdout
+    assert f"from {path}, row 13, id x12" in ul2("find", *options, "--id", "x12").stdout
     listed = tmp_path / "list.txt"
     listed.write_text("x3\nx5\n")
     first, second = map(json.loads, ul2("find", *options, "--list", listed).stdout.splitlines())

@@ -71,7 +71,7 @@ def test_cut_anywhere_the_parts_are_the_text(data, text, vocabulary):
         assert restored(parts).decode() in (decoded, " " + decoded)
         assert sum(part.tokens for part in parts) == len(whole)
         assert sum(part.text.count("\ufffd") for part in parts) <= decoded.count("\ufffd"), "one that the text has may be cut"
-        assert [part.span for part in parts if part.kind == "sentinel"] == list(range(len(cuts)))
+        assert [part.group for part in parts if part.kind == "sentinel"] == list(range(len(cuts)))
         kinds = [part.kind for part in parts]
         assert not any(a == b for a, b in itertools.pairwise(kinds) if a in ("text", "bytes")), "in as few parts as there can be"
 
@@ -87,7 +87,7 @@ def test_half_a_character_is_its_bytes(vocabulary, character):
     assert (text.kind, half.kind, sentinel.kind, eos.kind) == ("text", "bytes", "sentinel", "eos")
     targets = [special.sentinels[0], ids[-1], special.eos]
     sentinel, other, _ = stretches(vocabulary, targets, special, "targets")
-    assert (sentinel.span, other.kind, other.tokens, other.span) == (0, "bytes", 1, 0)
+    assert (sentinel.group, other.kind, other.tokens, other.group) == (0, "bytes", 1, 0)
     assert data.endswith(restored([other]))
     assert restored([half, other]) in data
 
@@ -100,4 +100,4 @@ def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(t
     mixed = vocabulary.piece_id("Ġæ")
     assert vocabulary.decode([mixed]) == " \ufffd"
     parts = stretches(vocabulary, [special.sentinels[0], mixed, special.eos], special, "targets")
-    assert parts[1:3] == [Stretch("text", " ", 1, 0), Stretch("bytes", "<0xE6>", 0, 0)]
+    assert parts[1:3] == [Stretch(" ", "text", 0, 1), Stretch("<0xE6>", "bytes", 0, 0)]

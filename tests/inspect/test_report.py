@@ -9,7 +9,8 @@ import pytest
 from ul2_tasks import Mixture
 from ul2_tasks.inspect.measure import statistics_of
 from ul2_tasks.inspect.report import write_report
-from ul2_tasks.inspect.texts.draw import draw
+from ul2_tasks.inspect.run import Run
+from ul2_tasks.inspect.show import show
 
 LENGTHS = {"inputs": 64, "targets": 64}
 HOSTILE = "</script><img src=x onerror=alert(1)> &amp; {{ 7 * 7 }} \u202eשלום\n\ttab  日本語"
@@ -47,9 +48,9 @@ def measured():
 
 @pytest.fixture(scope="module")
 def samples():
-    sample, *others = draw(Mixture("reported"), LENGTHS, 2)
-    hostile = [dataclasses.replace(part, text=HOSTILE) if part.kind == "text" else part for part in sample.inputs]
-    return [dataclasses.replace(sample, inputs=hostile), *others]
+    view, *others = show(Run(Mixture("reported"), LENGTHS, is_beginning=True)).views
+    hostile = [dataclasses.replace(part, text=HOSTILE) if part.kind == "text" else part for part in view.features["inputs"]]
+    return [dataclasses.replace(view, features={**view.features, "inputs": hostile}), *others]
 
 
 def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples, tmp_path):
@@ -57,9 +58,9 @@ def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(measured, samples
     page = Page(path)
     shown = [[(kind, text, span) for kind, text, span in pane] for pane in page.panes]
     expected = [
-        [(part.kind, part.text, None if part.span is None else str(part.span)) for part in feature]
+        [(part.kind, part.text, None if part.group is None else str(part.group)) for part in feature]
         for sample in samples
-        for feature in (sample.inputs, sample.targets)
+        for feature in sample.features.values()
     ]
     assert shown == expected
     assert [tag for tag, _ in page.tags].count("script") == 1

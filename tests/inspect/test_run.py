@@ -31,7 +31,7 @@ def test_hosts_share_a_step_and_steps_share_all_examples(hosts, on_each, step, f
 @pytest.mark.parametrize(
     ("settings", "step", "host", "message"),
     [
-        ({}, 0, (0, 1), "a step needs a batch size, and there is none. Pass --batch_size, or --run"),
+        ({}, 1, (0, 1), "a step needs a batch size, and there is none. Pass --batch_size, or --run"),
         ({"batch_size": 8, "first_step": 100}, 99, (0, 1), "step must be at least 100, with which the run began, got 99"),
         ({"batch_size": 8}, 0, (0, 3), "the number of hosts must divide the batch of 8, got 3"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Chat, MemoryDataSource, Mix, Mixture, Stage, mix, register
-from ul2_tasks.inspect.run import locations_of
+from ul2_tasks.inspect.view import locations_of
 from ul2_tasks.order import rows
 from ul2_tasks.random_access import audit
 from ul2_tasks.random_access.audit import read_of

@@ -112,7 +112,7 @@ def test_a_run_keeps_its_lists_and_may_get_a_longer_one_from_the_step_it_has_rea
     assert audited.tokens_read == sum(
         stop - start for number in range(464) for start, stop in run.examples_at(number).locate(number).tokens
     )
-    numbers = [number for number, *_ in seen(run, place_of(run.examples(), "70"), epochs=1)]
+    numbers = [each.number for each in seen(run, place_of(run.examples(), "70"), epochs=1)]
     assert numbers == [number for number in read().find(70) if number < 80]
     for other in ({}, {"exclude": LISTED}, {"exclude": LONGER, "skip": [(29, 42)]}):
         with pytest.raises(ValueError, match=r"was begun with other data.*(exclude|skip)"):

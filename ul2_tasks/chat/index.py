@@ -129,8 +129,8 @@ class ChatIndex:
         return "it is too long, or has no token to train on"
 
     def where(self, record: int) -> str:
-        """Nothing: origins say where a conversation is from."""
-        return ""
+        """Where a conversation is from, as far as that is known."""
+        return self.columns.locate(record)
 
     @property
     def caches(self) -> Sequence[BlockCache]:

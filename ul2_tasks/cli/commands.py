@@ -19,7 +19,6 @@ from ul2_tasks.cli.options import (
     excludes,
     files,
     host,
-    needs,
     of_a_job,
     of_a_run,
     of_data,
@@ -112,13 +111,9 @@ def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: in
     """
     if texts and "corpus" in data.given:
         raise excludes("--text", "--corpus")
-    if texts and step is not None:
-        raise excludes("--text", "--step")
+    if texts and not data.is_first_look:
+        raise excludes("--text", "options of a run")
     kind = kind_of(data)
-    if step is None and (given := data.given_of("host", "batch_size", "packed", "cache_dir", "run_dir", "exclude", "skip")):
-        raise needs(data.option(given[0]), "--step")
-    if step is None:
-        tell_others(kind, data)
     if source is not None:
         options["source"] = source
     kind.show(data, as_json, texts=texts, step=step, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -163,6 +163,12 @@ class Data:
         """The folders that its caches may be in."""
         return [self.given["cache_dir"]] if "cache_dir" in self.given else []
 
+    @property
+    def is_first_look(self) -> bool:
+        """Whether examples are looked at that need not be those of a run."""
+        of_run = ("step", "host", "batch_size", "packed", "cache_dir", "run_dir", "exclude", "skip")
+        return str(self.command.name) == "show" and not self.given_of(*of_run)
+
     def given_of(self, *names: str) -> list[str]:
         """Those of the parameters that were given."""
         return [name for name in names if name in self.given]
@@ -192,12 +198,25 @@ def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     return _with(_RUN, command)
 
 
-def open_run(data: Data, run_dir: str | None, cache_dir: str | None, packed: bool = False, **options):
-    """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, beside which none may differ."""
+def open_run(
+    data: Data,
+    run_dir: str | None,
+    cache_dir: str | None,
+    packed: bool = False,
+    texts: Sequence[str] = (),
+    is_beginning: bool = False,
+    **options,
+):
+    """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, beside which none may differ.
+
+    `texts` are read instead of a corpus.
+    """
+    from ul2_tasks.cli.described import with_texts
     from ul2_tasks.inspect.run import Run, read_record, run_of
 
     if not run_dir:
-        return Run(mixture=data.description, cache_dirs=_checked(data.description, cache_dir), pack=packed, **options)
+        mixture = with_texts(data.description, texts) if texts else data.description
+        return Run(mixture=mixture, cache_dirs=_checked(mixture, cache_dir), pack=packed, is_beginning=is_beginning, **options)
     record = read_record(run_dir)
     run = run_of(record, run_dir)
     recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}

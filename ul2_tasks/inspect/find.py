@@ -1,4 +1,4 @@
-"""`ul2 find`: when a run is fed a document, or a text."""
+"""`ul2 find`: when a run is fed a document, a text, or the documents of a list."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.chat.reading import messages_of
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.document_list import DocumentList, named_documents
-from ul2_tasks.inspect.printing import bars, print_head, print_json_lines, ranges_in_words, visible
-from ul2_tasks.inspect.run import Run, locations_of, stores
-from ul2_tasks.inspect.steps import ChatOfRun, as_json, chat_example, chats_fed, in_row, made
-from ul2_tasks.random_access.records import RecordIndex
+from ul2_tasks.inspect.printing import bars, list_table, print_head, ranges_in_words, visible
+from ul2_tasks.inspect.run import Run, stores
+from ul2_tasks.inspect.view import ChatViewer, corpus_of, in_row, locations_of, plain_origin, viewers_of
 from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.store.read import TokenStore
@@ -66,59 +63,185 @@ class Pattern:
     left_off: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """An example that has tokens of a document.
+
+    Attributes:
+        epoch: which epoch of the run.
+        number: its index, or that of its row, over all epochs.
+        segment: which example of its row it is, from 1; None where examples are not packed.
+        step: the step that reads it; None without a batch size.
+        task, denoiser: the names of its task and its denoiser.
+        tokens: ranges [start, stop) of the document's tokens that it has; of a text that was looked for, of the text's.
+        trained: how many of them count in the loss, of a conversation whose messages are found in it; else None.
+    """
+
+    epoch: int
+    number: int
+    segment: int | None
+    step: int | None
+    task: str
+    denoiser: str
+    tokens: list[tuple[int, int]]
+    trained: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundDocument:
+    """A document, or a text in it, and what trains on it.
+
+    Attributes:
+        place: its tokens, or those of the text.
+        origin: the file and row of the document; None if the corpus does not record them.
+        where: where it is from, in words, as far as that is known.
+        problem: why no example can have it; empty where some can.
+        seen: the examples that have some of it, in the order of epochs.
+    """
+
+    place: Place
+    origin: Origin | None
+    where: str
+    problem: str
+    seen: Sequence[Seen]
+
+    def as_plain(self) -> dict[str, Any]:
+        """What JSON has of it."""
+        place, origin = self.place, {} if self.origin is None else plain_origin(self.origin)
+        seen = [dataclasses.asdict(each) for each in self.seen]
+        return {"corpus": place.corpus, "document": place.document, **origin, "tokens": place.stop - place.start, "seen": seen}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What is found in a run.
+
+    Attributes:
+        notes: what was looked for, and how much of it is here, in words.
+        documents: what trains on each; they are looked at one after the other.
+        unknown: the entries of a list that name no document; with the names of the `corpora` where one is about another corpus.
+    """
+
+    notes: Sequence[str]
+    documents: Iterable[FoundDocument]
+    unknown: Sequence[dict[str, Any]] = ()
+
+    def as_plain(self) -> Iterator[dict[str, Any]]:
+        """What JSON has of it, a line for each document, and then for each unknown entry."""
+        yield from (document.as_plain() for document in self.documents)
+        yield from self.unknown
+
+
 def find(
     run: Run,
-    document: str | None,
-    text: str | None,
-    named: DocumentList | None = None,
     *,
+    document: str | None = None,
+    text: str | None = None,
+    named: DocumentList | None = None,
     epochs: int = 1,
-    count: int = 5,
-    console: Console | None = None,
-) -> None:
-    """Prints which examples, or rows, of the first `epochs` of a run have some of a document, of a text, or of named documents.
+    count: int | None = 5,
+) -> Found:
+    """Finds the examples, or rows, of the first `epochs` of a run that have some of a document, of a text, or of named documents.
 
     The document is its number, such as "17"; or "CORPUS:17", which names the corpus's task, where the mixture has several. Of a
     text, which is looked for in all of the corpora instead, there are `count` places at most, and of documents that a list names as
-    many. A conversation is a document, and so is a record of texts and images. It may make several examples; of a text those are
-    printed that have tokens of it.
+    many, or all where it is None. A conversation is a document, and so is a record of texts and images. It may make several
+    examples; of a text those are found that have tokens of it.
+
+    Raises a ValueError where there is no such document, or the text has no token.
     """
-    console = console or Console()
-    found = run.examples()
-    print_head(console, run.name, run.sequence_length, run.split, run.seed)
-    console.print(Text(f"{len(found):,} {run.unit}s per epoch; host h of H reads those whose index mod H is h", "dim"))
+    found, notes, unknown = run.examples(), list[str](), list[dict[str, Any]]()
     if named is not None:
-        places = _first_named(found, named, count, console)
+        places, entries = named_places(found, named)
+        names, values = found.numbering.names, [json.loads(entry) for entry in entries]
+        others = ({} if value.get("corpus", names[0]) in names else {"corpora": names} for value in values)
+        unknown = [{"not_found": value} | other for value, other in zip(values, others)]
+        if count is not None and len(places) > count:
+            notes.append(f"these are the first {count} of {len(places):,} documents (--count)")
+    elif document is not None:
+        places = [place_of(found, document)]
     else:
-        places = [place_of(found, document)] if document is not None else _search(found, text or "", count, console)
-    for place in places:
+        places = _search(found, text or "", count, notes)
+    return Found(notes, (_document(run, found, place, epochs) for place in places[:count]), unknown)
+
+
+def print_found(run: Run, found: Found, console: Console) -> None:
+    """Prints what is found, a table for each document."""
+    print_head(console, run.name, run.sequence_length, run.split, run.seed)
+    console.print(Text(f"{len(run.examples()):,} {run.unit}s per epoch; host h of H reads those whose index mod H is h", "dim"))
+    for entry in found.unknown:
+        console.print(Text(f"no document has {json.dumps(entry['not_found'])}"))
+    for note in found.notes:
+        console.print(Text(note, "dim"))
+    for document in found.documents:
+        place = document.place
         console.rule(Text(f"document {place.document} of {place.corpus}", "bold"), style="dim", align="left")
-        if (origin := _origin_of(found, place)) and not _where(found, place):
-            console.print(Text(f"from {origin}"), soft_wrap=True)
-        if place.start == place.stop:
-            console.print("it has no token, and so is in no example")
-        elif why := _why_none(found, place):
-            console.print(Text(f"it makes no example with these lengths: {why}"))
+        tokens = [] if place.start == place.stop else [f"tokens {ranges_in_words([(place.start, place.stop)])}"]
+        console.print(Text(", ".join([*tokens, *([f"from {visible(document.where)}"] if document.where else [])])), soft_wrap=True)
+        if document.problem or not document.seen:
+            console.print(Text(document.problem or "no example has it, with these lengths and epochs"), "")
         else:
-            table, where = _table(run, found, place, epochs), _where(found, place)
-            console.print(Text(f"tokens {ranges_in_words([(place.start, place.stop)])}{where}"))
-            console.print(table if table.row_count else "no example has it, with these lengths and epochs", "")
+            console.print(_table(run, document.seen), "")
 
 
-def find_all(run: Run, named: DocumentList, *, epochs: int = 1, file: TextIO | None = None) -> None:
-    """Writes JSON Lines: a line for each document that a list names, with all that trains on it in the first epochs of a run.
+def _table(run: Run, seen: Sequence[Seen]) -> Any:
+    has_trained = any(each.trained is not None for each in seen)
+    columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.batch_size else [])]
+    table = list_table(*columns, "task", "tokens of it", *(["trained on"] if has_trained else []), left=("task", "tokens of it"))
+    for each in seen:
+        numbers = [each.epoch, each.number, *([each.segment] if run.pack else []), *([each.step] if run.batch_size else [])]
+        trained = ["?" if each.trained is None else f"{each.trained:,}"] if has_trained else []
+        table.add_row(*map(str, numbers), each.task, ranges_in_words(each.tokens), *trained)
+    return table
 
-    That are the epoch, the example or row, the segment of a row, the step, the task, the denoiser, and which tokens of the document
-    it has. A line with "not_found" for each entry of the list that names no document comes at the end, with the names of the
-    corpora where it is about another one.
+
+def _document(run: Run, found: Examples, place: Place, epochs: int) -> FoundDocument:
+    corpus = corpus_of(found, place.corpus)
+    provenance, index = corpus.store.provenance, corpus.data.index
+    origin = provenance.of([place.document])[0] if provenance else None
+    where = str(origin) if origin else index.where(place.document) if index else ""
+    problem = ""
+    if place.start == place.stop:
+        problem = "it has no token, and so is in no example"
+    elif index and len(set(index.examples_of(place.document))) == 1:
+        problem = f"it makes no example with these lengths: {index.why_none(place.document)}"
+    return FoundDocument(place, origin, where, problem, [] if problem else list(seen(run, place, epochs)))
+
+
+def seen(run: Run, place: Place, epochs: int) -> Iterator[Seen]:
+    """Yields the examples that have tokens of a place, by their numbers."""
+    for (first, stop, found), epoch in itertools.product(run.parts, range(epochs)):
+        of_epoch, viewers = found.epoch(epoch), viewers_of(found)
+        for number in (of_epoch.first + index for index in of_epoch.find(place.document, place.corpus)):
+            for segment, location in enumerate(locations_of(found, number) if first <= number < stop else (), start=1):
+                if location.corpus != place.corpus:
+                    continue
+                viewer, trained = viewers[location.task], None
+                held = [(max(start, place.start), min(stop, place.stop)) for start, stop in location.tokens]
+                tokens = [(start - place.start, stop - place.start) for start, stop in held if start < stop]
+                if tokens and isinstance(viewer, ChatViewer):
+                    tokens, trained = _of_chat(found, viewer, place, number, segment if run.pack else None, location)
+                if tokens:
+                    at = epoch, number, segment if run.pack else None, run.step_of(number)
+                    yield Seen(*at, location.task, location.denoiser, tokens, trained)
+
+
+def _of_chat(
+    found: Examples, viewer: ChatViewer, place: Place, number: int, segment: int | None, location: Location
+) -> tuple[list[tuple[int, int]], int | None]:
+    """Which tokens of a place an example of its conversation has, and how many of these are trained on.
+
+    An example may be some messages of a conversation; where these are not found in it, all tokens are said to be there.
     """
-    found = run.examples()
-    places, unknown = named_places(found, named)
-    print_json_lines((_line(run, found, place, epochs) for place in places), file)
-    names = found.numbering.names
-    values = [json.loads(entry) for entry in unknown]
-    others = ({} if value.get("corpus", names[0]) in names else {"corpora": names} for value in values)
-    print_json_lines(({"not_found": value} | other for value, other in zip(values, others)), file)
+    row: Any = found.epochs()[number]
+    example = viewer.tokens(row if segment is None else in_row(row, segment, viewer.features), location)
+    ((start, stop),) = location.tokens
+    if (example.messages < 0).all():
+        return [(max(start, place.start) - place.start, min(stop, place.stop) - place.start)], None
+    at = example.places + start - place.start
+    are_in = (example.places >= 0) & (at >= 0) & (at < place.stop - place.start)
+    ranges = np.split(at[are_in], np.flatnonzero(np.diff(at[are_in]) != 1) + 1) if are_in.any() else []
+    return [(int(each[0]), int(each[-1]) + 1) for each in ranges], int((example.groups[are_in] > 0).sum())
 
 
 def named_places(found: Examples, named: DocumentList) -> tuple[list[Place], list[str]]:
@@ -200,66 +323,8 @@ def places_of(corpus: Corpus, store: TokenStore, pattern: Pattern, advance: Call
             yield Place(corpus.name, first, start, stop)
 
 
-def seen(run: Run, place: Place, epochs: int) -> Iterator[tuple[int, int | None, Location]]:
-    """Yields which examples, or rows, have tokens of a place: the number over all epochs, the segment of a row, the location."""
-    for (first, stop, found), epoch in itertools.product(run.parts, range(epochs)):
-        of_epoch = found.epoch(epoch)
-        for number in (of_epoch.first + index for index in of_epoch.find(place.document, place.corpus)):
-            for segment, location in enumerate(locations_of(found, number) if first <= number < stop else (), start=1):
-                has_some = any(start < place.stop and place.start < stop for start, stop in location.tokens)
-                if location.corpus == place.corpus and has_some:
-                    yield number, segment if run.pack else None, location
-
-
-def _line(run: Run, found: Examples, place: Place, epochs: int) -> dict[str, object]:
-    """A document and what trains on it, see `find_all`."""
-    origin, read = _origin_of(found, place), []
-    for number, segment, location in seen(run, place, epochs) if place.start < place.stop else ():
-        held = [(max(start, place.start), min(stop, place.stop)) for start, stop in location.tokens]
-        tokens = [[start - place.start, stop - place.start] for start, stop in held if start < stop]
-        at = {"epoch": found.at(number)[0].number, "number": number, "segment": segment, "step": run.step_of(number)}
-        read.append({**at, "task": location.task, "denoiser": location.denoiser, "tokens": tokens})
-    told = {} if origin is None else as_json(origin)
-    return {"corpus": place.corpus, "document": place.document, **told, "tokens": place.stop - place.start, "seen": read}
-
-
-def _origin_of(found: Examples, place: Place) -> Origin | None:
-    """Where the document of a place is from, if its corpus records it."""
-    provenance = stores(found)[place.corpus][1].provenance
-    return provenance.of([place.document])[0] if provenance else None
-
-
-def _first_named(found: Examples, named: DocumentList, count: int, console: Console) -> list[Place]:
-    """The first documents that a list names. Says what it names besides, or what is nowhere."""
-    places, unknown = named_places(found, named)
-    for entry in unknown:
-        console.print(Text(f"no document has {entry}"))
-    if len(places) > count:
-        console.print(Text(f"these are the first {count} of {len(places):,} documents (--count)", "dim"))
-    return places[:count]
-
-
-def _index_of(found: Examples, place: Place) -> RecordIndex | None:
-    """The index of the records of a place's corpus; None of texts."""
-    return next(each.data.index for each in found.numbering.corpora if each.name == place.corpus)
-
-
-def _why_none(found: Examples, place: Place) -> str:
-    """Why the record that a place is in makes no example; empty where it makes some."""
-    index = _index_of(found, place)
-    if index is None or len(set(index.examples_of(place.document))) > 1:
-        return ""
-    return index.why_none(place.document)
-
-
-def _where(found: Examples, place: Place) -> str:
-    """Where the image-text record that a place is in is from, as far as the corpus says; empty of texts and conversations."""
-    index = _index_of(found, place)
-    return f", {visible(where)}" if index and (where := index.where(place.document)) else ""
-
-
-def _search(found: Examples, text: str, count: int, console: Console) -> list[Place]:
-    """The first places of a text in all corpora. Says what it looks for, and how long that takes."""
+def _search(found: Examples, text: str, count: int | None, notes: list[str]) -> list[Place]:
+    """The first places of a text in all corpora. Notes what it looks for, and how long that takes."""
     places: list[Place] = []
     for corpus, store in stores(found).values():
         pattern = pattern_of(corpus, text)
@@ -267,59 +332,20 @@ def _search(found: Examples, text: str, count: int, console: Console) -> list[Pl
             core = corpus.tokenizer.decode(pattern.tokens.tolist())
             kept, all_of_it = len(pattern.tokens), len(pattern.tokens) + pattern.left_off
             why = "the ends may be parts of words, and are compared as text"
-            console.print(Text(f"searching for {kept} of the text's {all_of_it} tokens, {core!r}: {why}", "dim"))
+            notes.append(f"searching for {kept} of the text's {all_of_it} tokens, {core!r}: {why}")
         with bars() as progress:
             bar = progress.add_task(f"{corpus.name}: {store.tokens:,} tokens", total=store.tokens)
             in_corpus = places_of(corpus, store, pattern, functools.partial(progress.advance, bar))
-            places += itertools.islice(in_corpus, count - len(places))
+            places += itertools.islice(in_corpus, None if count is None else count - len(places))
             shown = progress.tasks[bar]
         rate = shown.completed / max(shown.elapsed or 0, 1e-3)
-        console.print(Text(f"searched {shown.completed:,} tokens of {corpus.name}, {rate:,.0f} per second", "dim"))
+        notes.append(f"searched {shown.completed:,} tokens of {corpus.name}, {rate:,.0f} per second")
         if len(places) == count:
-            console.print(Text(f"these are the first {count} places of the text, there may be more (--count)", "dim"))
+            notes.append(f"these are the first {count} places of the text, there may be more (--count)")
             break
     if not places:
-        console.print("no document has this text. In a text of three words or more, the first and the last may be parts of words")
+        notes.append("no document has this text. In a text of three words or more, the first and the last may be parts of words")
     return places
-
-
-def _table(run: Run, found: Examples, place: Place, epochs: int) -> Table:
-    """When a place is seen, a line for each example."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.batch_size else [])]
-    chats = {name: task for name, task in chats_fed(found).items() if task.corpus.name == place.corpus}
-    for title in columns:
-        table.add_column(title, justify="right")
-    for title in ("task", "tokens of it", "trained on") if chats else ("denoiser", "its tokens"):
-        table.add_column(title, overflow="fold" if title == "task" else "ellipsis")
-    for number, segment, location in seen(run, place, epochs):
-        if not chats:
-            of_place: tuple[str, ...] | None = location.denoiser, ranges_in_words(location.tokens)
-        else:
-            of_place = _of_chat(found, chats[location.task], place, number, segment, location)
-        if of_place:
-            numbers = [found.at(number)[0].number, number, segment, run.step_of(number)]
-            table.add_row(*(str(each) for each in numbers if each is not None), *of_place)
-    return table
-
-
-def _of_chat(
-    found: Examples, task: ChatOfRun, place: Place, number: int, segment: int | None, location: Location
-) -> tuple[str, ...] | None:
-    """The task, how many tokens of a place an example of its conversation has, and how many of these are trained on.
-
-    None where it has none: an example may be some messages of a conversation.
-    """
-    row = made(found, [number])[number]
-    example = chat_example(task, location, row if segment is None else in_row(row, segment, task.features))
-    ((start, stop),) = location.tokens
-    if (place.start, place.stop) == (start, stop):
-        return task.name, f"{len(example.ids):,}", f"{int(example.loss_mask.sum()):,}"
-    if not example.numbers:  # its tokens are not whole messages, so it is not known which are the place's
-        return task.name, "?", "?"
-    messages, _ = messages_of(task.index.columns, np.array([place.document]))
-    at = example.places_of(messages, place.start - start, place.stop - start)
-    return (task.name, f"{len(at):,}", f"{int(example.loss_mask[at].sum()):,}") if len(at) else None
 
 
 def _encoded(corpus: Corpus, text: str) -> list[int]:

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.documents import documents_of
-from ul2_tasks.inspect.samples import Flow
+from ul2_tasks.inspect.run import Run
+from ul2_tasks.inspect.show import Flow, show
 from ul2_tasks.inspect.statistics import Check
-from ul2_tasks.inspect.texts.draw import draw
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
 
 LENGTHS = {"inputs": 512, "targets": 512}
@@ -32,13 +32,13 @@ def print_overview(console: Console) -> None:
     tokens = documents_of(mixture.corpus(), "train", use_cached=False).tokens.tokens
     console.print(Text.assemble(("ul2_mix", "bold"), f": T5Gemma 2's UL2 mixture on a small built-in corpus ({tokens:,} tokens)"))
     console.print(_table(mixture), "", highlight=False)
-    (sample,) = draw(mixture, EXAMPLE, 1, denoisers=["r1"])
+    (view,) = show(Run(mixture, EXAMPLE, is_beginning=True), count=1, denoisers=["r1"]).views
     console.print(Text.assemble("An example of ", ("ul2_r1", "bold"), ": each masked span has the colour of its sentinel"))
     parts = Table.grid(padding=(0, 2))
     parts.add_column(no_wrap=True, style="dim")
     parts.add_column()
-    parts.add_row("inputs", Flow(sample.inputs))
-    parts.add_row("targets", Flow(sample.targets))
+    for key, stretches in view.features.items():
+        parts.add_row(key, Flow(stretches))
     console.print(parts, "")
     _print_checks(_checks(), console)
     console.print(_COMMANDS, highlight=False)

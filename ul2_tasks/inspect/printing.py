@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 from rich import box
@@ -94,6 +94,14 @@ def plain_table(first: str, columns: Sequence[str]) -> Table:
     table.add_column(first, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right", overflow="fold")
+    return table
+
+
+def list_table(*columns: str, left: Collection[str] = ()) -> Table:
+    """A table without lines; columns of numbers are right, and those of these names left."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
     return table
 
 

@@ -22,25 +22,29 @@ _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """A part of an example's inputs or targets.
+    """A part of a feature of an example, such as its inputs.
 
     Attributes:
+        text: for "text" the text itself, with spaces at its ends; for "bytes" such as "<0xE6><0x97>", or the names of the tokens;
+            for special tokens their names; for "image" such as "[image 1024x768]"; for "message" its kind, such as
+            "assistant/final".
         kind: one of
             "text": whole characters.
             "bytes": a part of a character, or tokens that are no text at all.
             "sentinel", "mode", "eos": special tokens.
             "border": a place where another document begins; it has no text and no token.
-            "image": what stands for an image, which `images.show` puts among the others.
-        text: for "text" the text itself, with spaces at its ends; for "bytes" such as "<0xE6><0x97>", or the names of the tokens;
-            for special tokens their names.
+            "image": what stands for an image.
+            "message": a place where a message of a conversation begins; it has no token.
+            "header", "stop": the tokens before the content of a message, and the one that ends it.
+        group: the number of the noise span, or of the span whose sentinel this is; of a conversation the loss group. None for kept
+            text, for what is not trained on, and for mode, EOS and borders.
         tokens: how many there are. A token that has a whole character and a part of another one counts where it begins.
-        span: the number of the noise span, or of the span whose sentinel this is; None for kept text, mode, EOS and borders.
     """
 
-    kind: str
     text: str
+    kind: str
+    group: int | None
     tokens: int
-    span: int | None
 
 
 def stretches(
@@ -66,7 +70,7 @@ def stretches(
     rest = [part for position, id in enumerate(ids) for part in ([_BORDER] * (position in borders) + [int(id)])]
     found = []
     if feature == "inputs" and special.mode and tuple(rest[: len(special.mode)]) == special.mode:
-        found.append(Stretch("mode", _mode_name(vocabulary, special), len(special.mode), None))
+        found.append(Stretch(_mode_name(vocabulary, special), "mode", None, len(special.mode)))
         rest = rest[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
     text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
@@ -78,14 +82,14 @@ def stretches(
             continue
         for id in run:
             if id == _BORDER:
-                found.append(Stretch("border", "", 0, None))
+                found.append(Stretch("", "border", None, 0))
                 continue
             name = _name(vocabulary, id)
             if id in number:
-                found.append(Stretch("sentinel", name, 1, number[id]))
+                found.append(Stretch(name, "sentinel", number[id], 1))
                 span = None if feature == "inputs" else number[id]
             else:
-                found.append(Stretch("eos", name, 1, None))
+                found.append(Stretch(name, "eos", None, 1))
     return found
 
 
@@ -94,7 +98,7 @@ def _text(vocabulary: Vocabulary, ids: Sequence[int], text_bytes: dict[int, byte
         if has_bytes:
             yield from _characters([text_bytes[id] for id in run], span)
         else:
-            yield from (Stretch("bytes", _name(vocabulary, id), 1, span) for id in run)
+            yield from (Stretch(_name(vocabulary, id), "bytes", span, 1) for id in run)
 
 
 def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
@@ -109,9 +113,9 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
         begin, end = end, end + len(data)
         count = sum(begin <= start < end for start in starts)
         if is_broken:
-            yield Stretch("bytes", "".join(f"<0x{byte:02X}>" for byte in data), count, span)
+            yield Stretch("".join(f"<0x{byte:02X}>" for byte in data), "bytes", span, count)
         else:
-            yield Stretch("text", text, count, span)
+            yield Stretch(text, "text", span, count)
 
 
 def _text_bytes(vocabulary: Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:

@@ -18,8 +18,9 @@ from rich.console import Console
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspect.measure import Statistics, print_statistics
 from ul2_tasks.inspect.printing import percent
-from ul2_tasks.inspect.samples import Sample
+from ul2_tasks.inspect.show import in_words
 from ul2_tasks.inspect.statistics import Check, Summary
+from ul2_tasks.inspect.view import View
 
 _TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "report.html"
 _COLUMNS = 100  # of what is printed of the statistics
@@ -72,13 +73,13 @@ def verdict(checks: Sequence[Check]) -> str:
     return f'<p class="ok">All {len(checks)} checks pass.</p>' if checks else "<p>Nothing was checked.</p>"
 
 
-def write_report(statistics: Statistics, samples: Iterable[Sample], path: str | os.PathLike) -> pathlib.Path:
-    """Writes the page, and returns its path. `samples` are examples, of which there may be none."""
+def write_report(statistics: Statistics, views: Iterable[View], path: str | os.PathLike) -> pathlib.Path:
+    """Writes the page, and returns its path. `views` are examples, of which there may be none."""
     body = [
         f"<h1>{escape(statistics.mixture)}</h1>",
         verdict(statistics.checks),
         "<h2>Examples</h2>",
-        *_examples(samples),
+        *_examples(views),
         "<h2>Statistics</h2>",
         '<div class="figures">',
         *_plots(statistics),
@@ -89,10 +90,10 @@ def write_report(statistics: Statistics, samples: Iterable[Sample], path: str | 
     return write_page(path, f"{statistics.mixture}: UL2 data report", body)
 
 
-def _examples(samples: Iterable[Sample]) -> Iterator[str]:
-    by_task: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_task.setdefault(sample.task, []).append(sample)
+def _examples(views: Iterable[View]) -> Iterator[str]:
+    by_task: dict[str, list[View]] = {}
+    for view in views:
+        by_task.setdefault(view.task, []).append(view)
     if not by_task:
         yield "<p>No examples were drawn.</p>"
         return
@@ -104,16 +105,16 @@ def _examples(samples: Iterable[Sample]) -> Iterator[str]:
         yield "</details>"
 
 
-def _example(sample: Sample) -> str:
-    counts = sample.counts
-    head = f"{counts.chunk:,} tokens, {counts.noise:,} masked ({counts.corruption_rate:.1%}), spans: {counts.spans:,}"
+def _example(view: View) -> str:
     sides = "".join(
-        f'<div><h3>{feature}, {getattr(counts, feature):,} tokens</h3><div class="pane" dir="auto">'
-        + "".join(_segment(part.kind, part.text, part.span) for part in getattr(sample, feature))
+        f'<div><h3>{feature}, {view.numbers[feature]:,} tokens</h3><div class="pane" dir="auto">'
+        + "".join(_segment(part.kind, part.text, part.group) for part in stretches)
         + "</div></div>"
-        for feature in ("inputs", "targets")
+        for feature, stretches in view.features.items()
     )
-    return f'<article class="example"><p class="muted">{head}</p><div class="sides">{sides}</div></article>'
+    return (
+        f'<article class="example"><p class="muted">{escape(in_words(view.numbers))}</p><div class="sides">{sides}</div></article>'
+    )
 
 
 def _segment(kind: str, text: str, group: int | None) -> str:

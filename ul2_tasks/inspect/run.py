@@ -12,15 +12,16 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.examples import examples
+from ul2_tasks.mixtures.examples import examples, first_examples
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
 from ul2_tasks.random_access.numbering import NO_END, RUN_RECORD
-from ul2_tasks.random_access.sequence import Examples, Location
+from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.store.read import TokenStore
 from ul2_tasks.version import check_version
 
+_SEARCHED = 1 << 20  # examples of a step of any size
 _OF_RECORD = ("mixture", "sequence_length", "split", "seed", "shuffle", "pack", "batch_size", "first_step")
 
 
@@ -39,6 +40,7 @@ class Run:
         first_step: the step that begins with example 0.
         cache_dirs: of a description, where its cache may be.
         exclude, skip: what is left out, see `mixtures.examples.examples`. Steps count as those of the model.
+        is_beginning: whether of a corpus without a cache the first documents are read alone, to look at examples.
         earlier: the lists that were left out before, each with the element until which it was; None of none.
     """
 
@@ -53,6 +55,7 @@ class Run:
     cache_dirs: Sequence[str] = ()
     exclude: Documents | None = None
     skip: Sequence[tuple[int, int]] = ()
+    is_beginning: bool = False
     earlier: Sequence[tuple[int, Documents | None]] = ()
 
     @property
@@ -76,6 +79,16 @@ class Run:
     @cached_property
     def parts(self) -> list[tuple[int, int, Examples]]:
         """What the run reads, with each list that was left out: its elements [first, stop), and the examples."""
+        if self.is_beginning:
+            beginning = first_examples(
+                self.mixture,
+                self.sequence_length,
+                split=self.split,
+                seed=self.seed,
+                pack=self.pack,
+                cache_dirs=self.cache_dirs,
+            )
+            return [(0, NO_END, beginning)]
         found = examples(
             self.mixture,
             self.sequence_length,
@@ -94,10 +107,14 @@ class Run:
     def numbers(self, step: int, host: tuple[int, int] = (0, 1)) -> range:
         """The numbers, over all epochs, of the examples or rows of a step; `host` is which host, and of how many.
 
+        Without a batch size those of the first step are the first of all, more than anybody looks at.
+
         >>> run = Run("ul2_mix", {"inputs": 512, "targets": 512}, batch_size=8, first_step=100)
         >>> run.numbers(102), run.numbers(102, host=(1, 4))
         (range(16, 24), range(17, 24, 4))
         """
+        if self.batch_size is None and step == self.first_step:
+            return range(host[0], _SEARCHED, host[1])
         if self.batch_size is None:
             raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
         if step < self.first_step:
@@ -109,6 +126,21 @@ class Run:
             raise ValueError(f"the number of hosts must divide the batch of {self.batch_size}, got {hosts}.")
         first = (step - self.first_step) * self.batch_size
         return range(first + index, first + self.batch_size, hosts)
+
+    def in_words(self, step: int, host: tuple[int, int] = (0, 1)) -> str:
+        """Which examples, or rows, a step has; empty without a batch size."""
+        if self.batch_size is None:
+            return ""
+        numbers = self.numbers(step)
+        found = self.examples_at(numbers[0])
+        first, last = (found.at(number)[0].number for number in (numbers[0], numbers[-1]))
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        index, hosts = host
+        of_host = f"; host {index} of {hosts} has those whose number mod {hosts} is {index}" if hosts > 1 else ""
+        return (
+            f"step {step}, batch of {len(numbers):,}: {self.unit}s {numbers[0]} to {numbers[-1]}, in {epochs}"
+            f" ({len(found):,} {self.unit}s an epoch){of_host}"
+        )
 
     def step_of(self, number: int) -> int | None:
         """The step of an example or a row; None without a batch size."""
@@ -155,13 +187,6 @@ def read_record(folder: str) -> dict:
     record = load_object(path, "Name the folder of a run, which writes it.", _OF_RECORD)
     check_version(path, record.get("numbered_version"), NUMBERED_VERSION, "Look at it with the package that began the run.")
     return record
-
-
-def locations_of(found: Examples, number: int) -> list[Location]:
-    """The locations of an example, one, or of the examples of a row, in its order; `number` counts over all epochs."""
-    of_epoch, index = found.at(number)
-    where: Location | list[Location] = of_epoch.locate(index)
-    return [where] if isinstance(where, Location) else where
 
 
 def stores(found: Examples) -> dict[str, tuple[Corpus, TokenStore]]:

@@ -9,8 +9,6 @@ import click
 from ul2_tasks.cli.kinds.seam import (
     BY_SOURCE,
     INSTEAD_OF_REPORT,
-    LEAVE_OUT,
-    LOOK,
     Kind,
     not_of_tokens,
     of_denoisers,
@@ -22,9 +20,7 @@ class ImageText(Kind):
     name = "interleaved image-text data"
     parts = frozenset({"ImageText"})
     cannot: ClassVar = {
-        "schedule": LOOK,
         "show --source": BY_SOURCE,
-        "show --text": LEAVE_OUT,
         "report": INSTEAD_OF_REPORT,
     }
 
@@ -35,22 +31,6 @@ class ImageText(Kind):
         of_denoisers(data.lengths)
         own = next(filter(self.owns, data.description.leaves)).corpus().read_as[1]  # those of text are too short for images
         return data.lengths or own
-
-    def show(self, data, as_json, *, count, denoisers, split, seed, step, host, texts, **of_run):
-        if step is not None:
-            from ul2_tasks.inspect.steps import show_step
-
-            run = self.run_of(data, split=split, seed=seed, **of_run)
-            show_step(run, step, host, count=count, denoisers=denoisers or None, as_json=as_json)
-            return
-        from ul2_tasks.inspect.images.show import as_plain, draw_image_tasks, show_image_tasks
-        from ul2_tasks.inspect.printing import print_json_lines
-
-        asked = {"count": count, "seed": seed, "split": split, "denoisers": denoisers or None}
-        if as_json:
-            print_json_lines(map(as_plain, draw_image_tasks(data.description, self.lengths_of(data), **asked)))
-        else:
-            show_image_tasks(data.description, self.lengths_of(data), **asked)
 
     def export(self, data, output, *, written_as, **options):
         if written_as != "megatron":

@@ -68,23 +68,39 @@ class Kind(Protocol):
         """The lengths that were given, or those of this kind. Raises a UsageError where they are of another kind."""
         raise _undone(self)
 
-    def show(self, data: Data, as_json: bool, *, count: int, **options) -> None:
+    def show(self, data: Data, as_json: bool, *, texts, step, host, count, denoisers, **options) -> None:
         """`ul2 show`: prints examples."""
-        raise _undone(self)
+        from rich.console import Console
+
+        from ul2_tasks.inspect.printing import print_json_lines
+        from ul2_tasks.inspect.show import print_shown, show
+
+        run = self.run_of(data, texts=texts, is_beginning=data.is_first_look, **options)
+        shown = show(run, step, host or (0, 1), count=count, denoisers=denoisers)
+        if as_json:
+            print_json_lines(shown.as_plain())
+        else:
+            print_shown(run, shown, Console())
 
     def show_schedule(self, data: Data, as_json: bool, **options) -> None:
         """`ul2 schedule`: prints what each stage reads."""
-        raise _undone(self)
+        from ul2_tasks.inspect.schedule import show_schedule
+
+        show_schedule(self.run_of(data, **options), as_json=as_json)
 
     def find(self, data: Data, *, document, text, named, as_lines: bool, epochs: int, count: int, **options) -> None:
         """`ul2 find`: prints when a document is read."""
-        from ul2_tasks.inspect.find import find, find_all
+        from rich.console import Console
+
+        from ul2_tasks.inspect.find import find, print_found
+        from ul2_tasks.inspect.printing import print_json_lines
 
         run = self.run_of(data, **options)
         if as_lines:
-            find_all(run, named, epochs=epochs)
+            print_json_lines(find(run, named=named, epochs=epochs, count=None).as_plain())
         else:
-            find(run, document, text, named, epochs=epochs, count=count)
+            found = find(run, document=document, text=text, named=named, epochs=epochs, count=count)
+            print_found(run, found, Console())
 
     def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
         """`ul2 audit`: counts what a run reads of each document, and writes the outputs."""

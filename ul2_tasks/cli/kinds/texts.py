@@ -21,35 +21,16 @@ class Texts(Kind):
         return not_of_tokens(data) or super().refusal(data)
 
     def lengths_of(self, data):
-        return of_denoisers(data.lengths) or (TRAINED if "step" in data.given or data.command.name != "show" else SHOWN)
-
-    def show(self, data, as_json, *, count, denoisers, texts, step, host, split, seed, **of_run):
-        lengths, chosen = self.lengths_of(data), {"denoisers": denoisers or None, "count": count}
-        if step is None:
-            from ul2_tasks.cli.described import with_texts
-            from ul2_tasks.inspect.texts.show import show
-
-            mixture = with_texts(data.description, texts) if texts else data.description
-            show(mixture, lengths, split=split, seed=seed, as_json=as_json, **chosen)
-            return
-        from ul2_tasks.inspect.steps import show_step
-
-        run = self.run_of(data, split=split, seed=seed, **of_run)
-        show_step(run, step, host, as_json=as_json, **chosen)
-
-    def show_schedule(self, data, as_json, *, split, seed, **of_run):
-        from ul2_tasks.inspect.texts.schedule import show_schedule
-
-        run = self.run_of(data, split=split, seed=seed, **of_run)
-        show_schedule(run, as_json=as_json)
+        return of_denoisers(data.lengths) or (SHOWN if data.is_first_look else TRAINED)
 
     def report(self, data, output, *, count, examples, **options):
         from ul2_tasks.inspect.report import write_report
-        from ul2_tasks.inspect.texts.draw import draw
+        from ul2_tasks.inspect.run import Run
+        from ul2_tasks.inspect.show import show
 
         statistics = self.measure(data, examples=examples, **options)
-        samples = draw(data.description, self.lengths_of(data), count, cache_dirs=data.cache_dirs, **options)
-        return statistics, write_report(statistics, samples, output)
+        run = Run(data.description, self.lengths_of(data), cache_dirs=data.cache_dirs, is_beginning=True, **options)
+        return statistics, write_report(statistics, show(run, count=count).views, output)
 
     def export(self, data, output, *, written_as, **options):
         lengths = self.lengths_of(data)

@@ -1,6 +1,5 @@
 """`ul2 find`: when a run is fed a document, or a text."""
 
-import io
 import itertools
 import re
 
@@ -8,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rich.console import Console
 from support import mistral_model
 
 from ul2_tasks import MemoryDataSource, mix, register
 from ul2_tasks.inspect import find as module
-from ul2_tasks.inspect.find import Place, find, occurrences, pattern_of, place_of, places_of, seen
-from ul2_tasks.inspect.run import Run, locations_of, stores
+from ul2_tasks.inspect.find import Place, Seen, find, occurrences, pattern_of, place_of, places_of, seen
+from ul2_tasks.inspect.run import Run, stores
+from ul2_tasks.inspect.view import locations_of
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.store.read import MemoryStore
 
@@ -48,12 +47,6 @@ def found_places(corpus, store, text: str) -> list[Place]:
     return list(places_of(corpus, store, pattern_of(corpus, text), lambda more: None))
 
 
-def printed(run: Run, *arguments, **settings) -> str:
-    console = Console(file=io.StringIO(), width=1000, legacy_windows=False)
-    find(run, *arguments, console=console, **settings)
-    return console.file.getvalue()
-
-
 @pytest.mark.parametrize("document", [0, 17, 62])
 def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(run, document):
     found = run.examples()
@@ -62,7 +55,10 @@ def test_a_document_is_in_all_examples_that_have_a_token_of_it_and_in_no_other(r
     for number in range(3 * len(found)):
         (location,) = locations_of(found, number)
         if any(first <= document < after for first, after in location.documents):
-            expected.append((number, None, location))
+            held = [(max(start, place.start), min(stop, place.stop)) for start, stop in location.tokens]
+            tokens = [(start - place.start, stop - place.start) for start, stop in held if start < stop]
+            at = number // len(found), number, None, run.step_of(number)
+            expected.append(Seen(*at, location.task, location.denoiser, tokens))
     assert list(seen(run, place, epochs=3)) == expected
     assert len(expected) >= 3
 
@@ -116,10 +112,11 @@ def test_a_document_of_several_corpora_is_named_with_its_corpus(run):
     assert place.corpus == "found_too_corpus"
     in_first = list(itertools.islice(seen(both, place, epochs=4), 3))
     assert in_first
-    assert all(location.corpus == place.corpus for _, _, location in in_first)
+    assert all(each.task.startswith("found_too_") for each in in_first)
     for wrong in ("7", "another:7", "found_too_corpus:", "found_too_corpus:x"):
         with pytest.raises(ValueError, match="document must be found_corpus:NUMBER or found_too_corpus:NUMBER, got "):
             place_of(found, wrong)
     with pytest.raises(ValueError, match="document must be from 0 to 19 in 'found_too_corpus', got 20"):
         place_of(found, "found_too_corpus:20")
-    assert "of found_too_corpus" in printed(both, None, " ".join(TEXTS[7].split()[:9]), count=9)
+    documents = find(both, text=" ".join(TEXTS[7].split()[:9]), count=9).documents
+    assert place.corpus in {document.place.corpus for document in documents}
