@@ -145,10 +145,12 @@ def test_what_a_kind_cannot_do_is_said_with_what_to_do_instead(kind, asked, inst
     assert not {path.name for path in tmp_path.iterdir()} & {"out", "out.html"}
 
 
-def test_beside_texts_other_kinds_are_left_out_by_name(tmp_path):
-    more = "chat = Chat('kinds_talks')\ntext = Mixture('kinds_beside', vocabulary=chat.vocabulary, sentinels=range(3, 203))"
+def test_beside_texts_other_kinds_are_shown_too(tmp_path):
+    more = "chat = Chat('kinds_talks', truncation='drop')\n"
+    more += "text = Mixture('kinds_beside', vocabulary=chat.vocabulary, sentinels=range(3, 203))"
     name = described(tmp_path, "Mix('kinds_mixed', {text: 1, chat: 1})", more)
-    assert "kinds_talks_prompt_completion" in ul2("show", name, "--count", 1, "--lengths", "128,128").stderr
+    shown = ul2("show", name, "--count", 1, "--lengths", "128,128").stdout.split()
+    assert {"kinds_talks_prompt_completion", "kinds_beside_r1"} <= {*shown}
 
 
 ERRORS = [  # what is asked, and the argument, or the name, that the sentence has
@@ -162,7 +164,6 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["show", "--step", "3"], "--batch_size"),
     (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "--host"),
     (["show", "--step", "3", "--run", "folder"], "ul2_run.json"),
-    (["show", "--host", "3/64"], "--host must be given with --step"),
     (["show", "my_data.py:mine", "--corpus", "a", "--preset", "UL2"], "--corpus, --preset must be left out with FILE.py:OBJECT"),
     (["show", "my_data.py:nothing"], "nothing is named 'nothing'"),
     (["show", "my_data.py:Mixture"], "NAME must be FILE.py:OBJECT of a Mixture"),

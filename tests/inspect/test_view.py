@@ -229,7 +229,7 @@ def test_each_message_has_its_kind_and_its_loss_group(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}))
     renderer = HarmonyRenderer(ul2_tasks.open_vocabulary("bytes", modes=MARKERS))
     run = Run(Chat("view_call", str(tmp_path / "a.jsonl"), renderer), {"tokens": None}, is_beginning=True)
-    ((parts,),) = (view.features.values() for view in show(run).views)
+    ((parts,),) = (view.features.values() for view in show(run, count=1).views)
     names = [part.text for part in parts if part.kind == "message"]
     texts = [(part.text, part.group) for part in parts if part.kind == "text"]
     assert list(zip(names, texts, strict=True)) == [

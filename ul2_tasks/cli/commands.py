@@ -87,7 +87,7 @@ def main(context: click.Context) -> None:
 @count(2, "Show this many examples of each denoiser.")
 @click.option("--text", "texts", multiple=True, help="Show this text instead of a corpus. Can be repeated.")
 @click.option("--source", metavar="RECORD", help="Show this record of image rows, such as 'a.jsonl, line 7', and its row.")
-@as_json("Print JSON Lines instead, one example per line: counts, ids and text segments.")
+@as_json("Print JSON Lines instead, one example per line: its numbers, ids and text.")
 @click.option(
     "--step",
     type=click.IntRange(0),
@@ -196,16 +196,21 @@ def _of_source(source: str) -> dict[str, object]:
 @click.option("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file.")
 @count(5, "List at most N texts.")
 @of_cache("Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]")
-def contamination(data, split: str, cache_dir: str | None, **options) -> None:
+def contamination(data, split: str, cache_dir: str | None, output: str | None, count: int, **options) -> None:
     """Find the texts of a file, such as a benchmark, in a corpus.
 
     Print which of them are in which documents, as a whole or in part. A list of --output is one for `ul2 find --list` and
     `exclude=`. This needs random access, as `ul2 show --step` does.
     """
-    from ul2_tasks.inspect.contamination import find_texts
+    from rich.console import Console
+
+    from ul2_tasks.inspect.contamination import find_texts, print_searched
 
     lengths = kind_of(data).lengths_of(data)
-    find_texts(open_run(data, None, cache_dir, split=split, sequence_length=lengths), **options)
+    found = find_texts(open_run(data, None, cache_dir, split=split, sequence_length=lengths), output=output, **options)
+    print_searched(found, Console(), count)
+    if output:
+        click.echo(f"wrote {output}")
 
 
 @ends_with(
@@ -223,7 +228,17 @@ def schedule(data, as_json: bool, **options) -> None:
 
     Print the fractions, tokens and epochs of each corpus, and the steps at which its epochs end, of a `Mix(.., schedule=[..])`.
     """
-    kind_of(data).show_schedule(data, as_json, **options)
+    from rich.console import Console
+
+    from ul2_tasks.inspect.printing import print_json_lines
+    from ul2_tasks.inspect.schedule import print_schedule, schedule_of
+
+    run = kind_of(data).run_of(data, **options)
+    rows = schedule_of(run)
+    if as_json:
+        print_json_lines(map(dataclasses.asdict, rows))
+    else:
+        print_schedule(run, rows, Console())
 
 
 @ends_with(
@@ -246,7 +261,7 @@ def schedule(data, as_json: bool, **options) -> None:
 )
 @as_json()
 @of_a_run
-def audit(data, as_json: bool, **options) -> None:
+def audit(data, as_json: bool, until: int, outputs: Sequence[str], count: int, **options) -> None:
     """Count what a run reads of each document until a step.
 
     Print the tokens and epochs of each corpus, the examples of each denoiser beside their weights, how many documents are read
@@ -255,14 +270,17 @@ def audit(data, as_json: bool, **options) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect.audit import audit_as_json, print_audit
+    from ul2_tasks.inspect import audit as reads
+    from ul2_tasks.inspect.printing import as_json as as_text
 
-    run, found = kind_of(data).audit(data, **options)
+    reads.check_outputs(outputs)
+    run = kind_of(data).run_of(data, **options)
+    found = reads.audit(run, until, outputs, count)
     if as_json:
-        click.echo(audit_as_json(found), nl=False)
+        click.echo(as_text(found), nl=False)
     else:
-        print_audit(run, found, Console())
-    for path in options["outputs"]:
+        reads.print_audit(run, found, Console())
+    for path in outputs:
         click.echo(f"wrote {path}", err=as_json)
     _exit_if_broken(found)
 

@@ -8,18 +8,16 @@ import functools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
-from ul2_tasks.inspect.printing import as_json, as_shown, bars, print_checks, print_head
+from ul2_tasks.inspect.printing import as_shown, bars, list_table, print_checks, print_head
 from ul2_tasks.inspect.report import check_path, printed, verdict, write_page
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.statistics import Check
@@ -39,7 +37,8 @@ _SCHEMA = pa.schema(
 _MOST_TIMES = 7  # columns of the table of documents
 
 
-class Seen(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Seen:
     """A document, how many tokens it has, how many of them were read, and how many times all of it was."""
 
     document: int
@@ -234,11 +233,11 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     """Prints the corpora, the tasks, how often documents were read, and which most often."""
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     console.print(Text(f"until step {audited.until:,}: {audited.elements:,} {run.unit}s, of {run.batch_size:,} a step", "dim"))
-    corpora = _table("corpus", "documents", "left out", "tokens", "tokens read", "epochs")
+    corpora = list_table("corpus", "documents", "left out", "tokens", "tokens read", "epochs", left=["corpus"])
     for each in audited.corpora:
         numbers = each.documents, each.documents_left_out, each.tokens, each.tokens_read
         corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:,.3f}")
-    tasks = _table("task", "examples", "tokens read", "share", "asked for")
+    tasks = list_table("task", "examples", "tokens read", "share", "asked for", left=["task"])
     for task in (task for each in audited.corpora for task in each.tasks):
         shares = as_shown(task.share, "rate"), as_shown(task.asked, "rate")
         tasks.add_row(task.task, f"{task.examples:,}", f"{task.tokens_read:,}", *shares)
@@ -251,25 +250,8 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
             told.append(f"more: {more:,}")
         console.print(Text("; ".join(told) + f"; not read: {each.unread:,}"))
         if each.most:
-            most = _table("read most", "tokens", "tokens read", "times whole")
+            most = list_table("read most", "tokens", "tokens read", "times whole")
             for seen in each.most:
                 most.add_row(str(seen.document), f"{seen.tokens:,}", f"{seen.tokens_read:,}", f"{seen.times:,}")
             console.print(most, "")
     print_checks(audited.checks, console)
-
-
-def audit_as_json(audited: RunAudit) -> str:
-    """As a text of JSON."""
-    return as_json(dataclasses.replace(audited, corpora=[_with_named_most(each) for each in audited.corpora]))
-
-
-def _with_named_most(audited: CorpusAudit) -> CorpusAudit:
-    return dataclasses.replace(audited, most=[seen._asdict() for seen in audited.most])  # type: ignore[misc]
-
-
-def _table(first: str, *columns: str) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column(first, overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right", overflow="fold")
-    return table

@@ -183,31 +183,31 @@ def _encoded(corpus: Corpus, texts: Sequence[str]) -> list[np.ndarray]:
     return np.split(tokens, np.cumsum(lengths)[:-1])
 
 
-def find_texts(
-    run: Run,
-    path: str,
-    *,
-    keys: Sequence[str] = (),
-    n: int = 13,
-    output: str | None = None,
-    count: int = 5,
-    console: Console | None = None,
-) -> None:
-    """Prints which texts of a file are in the corpora of a run, and writes the documents that have some to a file of JSON Lines.
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """What is found of the texts of a file: the file, its texts, how many tokens in a row were looked for, and each corpus."""
 
-    The texts of which most is found are printed, `count` of each corpus.
-    """
+    path: str
+    named: Sequence[Named]
+    n: int
+    corpora: Sequence[Contamination]
+
+
+def find_texts(run: Run, path: str, *, keys: Sequence[str] = (), n: int = 13, output: str | None = None) -> Searched:
+    """Finds which texts of a file are in the corpora of a run, and writes the documents that have some to a file of JSON Lines."""
     if output:
         check_folder_of(output)
     named = read_texts(path, keys)
-    found = [_look(corpus, store, named, n) for corpus, store in stores(run.examples()).values()]
+    found = Searched(path, named, n, [_look(corpus, store, named, n) for corpus, store in stores(run.examples()).values()])
     if output:
-        write_atomically(output, "".join(line for of_corpus in found for line in _lines(of_corpus, named, n, path)))
-    console = console or Console()
-    for of_corpus in found:
-        _print(console, of_corpus, named, n, path, count)
-    if output:
-        console.print(Text(f"wrote {output}"))
+        write_atomically(output, "".join(line for of_corpus in found.corpora for line in _lines(of_corpus, named, n, path)))
+    return found
+
+
+def print_searched(found: Searched, console: Console, count: int) -> None:
+    """Prints the texts of which most is found, `count` of each corpus."""
+    for of_corpus in found.corpora:
+        _print(console, of_corpus, found.named, found.n, found.path, count)
 
 
 def _look(corpus: Corpus, store: TokenStore, named: Sequence[Named], n: int) -> Contamination:

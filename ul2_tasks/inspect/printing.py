@@ -97,9 +97,9 @@ def plain_table(first: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def list_table(*columns: str, left: Collection[str] = ()) -> Table:
+def list_table(*columns: str, left: Collection[str] = (), gap: int = 3) -> Table:
     """A table without lines; columns of numbers are right, and those of these names left."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", overflow="fold")
     return table

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.inspect.printing import print_head, print_json_lines
+from ul2_tasks.inspect.printing import list_table, print_head
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.random_access.numbering import Numbering
 
@@ -90,18 +90,12 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
     return rows
 
 
-def show_schedule(run: Run, console: Console | None = None, *, as_json: bool = False) -> None:
-    """Prints a table of the stages of a run; or JSON Lines, each a `StageOfCorpus`."""
-    console = console or Console()
-    rows = schedule_of(run)
-    if as_json:
-        print_json_lines(map(dataclasses.asdict, rows), console.file)
-        return
+def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) -> None:
+    """Prints a table of the stages of a run."""
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
-    table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
-    numbers = ("stage", "fraction", f"{run.unit}s", "tokens")
-    for name in ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "an epoch ends at step"):
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    left = ("steps", "corpus", "epochs", "ends at step")
+    names = ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "ends at step")
+    table = list_table(*names, left=left, gap=2)
     last = -1
     for row in rows:
         is_new, last = row.stage != last, row.stage

@@ -13,7 +13,6 @@ from ul2_tasks.cli.options import Data, open_run
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ul2_tasks.inspect.audit import RunAudit
     from ul2_tasks.inspect.doctor import Finding
     from ul2_tasks.inspect.run import Run
 
@@ -82,12 +81,6 @@ class Kind(Protocol):
         else:
             print_shown(run, shown, Console())
 
-    def show_schedule(self, data: Data, as_json: bool, **options) -> None:
-        """`ul2 schedule`: prints what each stage reads."""
-        from ul2_tasks.inspect.schedule import show_schedule
-
-        show_schedule(self.run_of(data, **options), as_json=as_json)
-
     def find(self, data: Data, *, document, text, named, as_lines: bool, epochs: int, count: int, **options) -> None:
         """`ul2 find`: prints when a document is read."""
         from rich.console import Console
@@ -101,14 +94,6 @@ class Kind(Protocol):
         else:
             found = find(run, document=document, text=text, named=named, epochs=epochs, count=count)
             print_found(run, found, Console())
-
-    def audit(self, data: Data, *, until: int, outputs: Sequence[str], count: int, **options) -> tuple[Run, RunAudit]:
-        """`ul2 audit`: counts what a run reads of each document, and writes the outputs."""
-        from ul2_tasks.inspect.audit import audit, check_outputs
-
-        check_outputs(outputs)
-        run = self.run_of(data, **options)
-        return run, audit(run, until, outputs, count)
 
     def run_of(self, data: Data, **options) -> Run:
         """What a run is fed, see `open_run`."""
