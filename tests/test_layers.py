@@ -15,7 +15,6 @@ GROUND = {
     "counting",
     "example_features",
     "extras",
-    "imported",
     "scalars",
     "version",
 }  # files beside the layers, which all may import

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 from support import byte_vocabulary, mistral_model, t5_model
 
-from ul2_tasks import default_vocabulary, embedding_rows, open_vocabulary
+from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
     TextIds,
@@ -153,8 +153,7 @@ def test_all_other_text_is_tokenized_as_before(text, gemmas):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16, np.uint64])
 def test_ids_of_text_alone(dtype):
-    vocabulary = open_vocabulary("bytes", sentinels=2)  # 259 to 261 are modes, 263 and 262 the sentinels
-    of_text, of_rows = (TextIds(vocabulary, [259, 263], rows) for rows in (None, 200))
+    of_text, of_rows = (TextIds(264, [0, 259, 263], rows) for rows in (None, 200))
     ids = np.array([[0, 3, 258], [259, 260, 263], [264, 199, 200]], dtype)
     assert of_text.are_in(ids).tolist() == [[False, True, True], [False, True, False], [False, True, True]]
     assert of_rows.are_in(ids).tolist() == [[False, True, False], [False, False, False], [False, True, False]]
@@ -163,4 +162,4 @@ def test_ids_of_text_alone(dtype):
         of_text.check(np.repeat(ids, 2), "this", "Do it.")
     if np.iinfo(dtype).min < 0:
         assert not of_text.are_in(np.array([-1, -264, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)).any()
-    assert TextIds(open_vocabulary("bytes"), []).table.sum() == 259 + 259 - 1
+    assert TextIds(264, []).table.sum() == 264

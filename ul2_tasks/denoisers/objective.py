@@ -56,7 +56,7 @@ def denoise(
     opened, own_sentinels = open_for_modes(vocabulary, [denoiser.mode], sentinels, modes)
     special, text = SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser.mode), tokens.astype(np.int64)
     remedy = "Leave special ids out, and pass the vocabulary that tokenized the text."
-    TextIds(opened, special.reserved).check(text, "ids", remedy)
+    TextIds(opened.vocab_size, special.reserved).check(text, "ids", remedy)
     if (needed := sentinels_needed(denoiser, len(text))) > len(special.sentinels):
         raise ValueError(
             f"sentinels must be at least {needed} for {len(text)} ids and denoiser {denoiser.name!r}, got {len(special.sentinels)}."

@@ -18,7 +18,7 @@ from ul2_tasks.inspect.statistics import Check, Counted, Measured
 from ul2_tasks.mixtures.chat import Chat, format_of, objective_of
 from ul2_tasks.mixtures.image_text import ImageText, limits_of
 from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks
-from ul2_tasks.tokenizers.special_ids import SpecialTokens
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, TextIds
 
 TRUNCATION = "no truncation"
 SENTINELS = "well-formed sentinels"
@@ -53,8 +53,7 @@ class DenoisedCounts:
     def __init__(self, denoiser: Denoiser, special: SpecialTokens, sizes: tuple[int, int], size: int, kept: frozenset[int]):
         """Takes the denoiser and its ids, the budgets, how many ids there are, and the reserved ids that a chunk may have."""
         self.denoiser, self.special, self.budgets = denoiser, special, sizes
-        self._is_text = np.ones(size, bool)
-        self._is_text[list(special.reserved - kept)] = False
+        self._text_ids = TextIds(size, special.reserved - kept)
 
     def __call__(self, example: Mapping[str, Any]) -> Counted:
         inputs, targets = (len(example[key]) for key in TOKEN_FEATURES)
@@ -75,11 +74,8 @@ class DenoisedCounts:
 
     def wrong(self, example: Mapping[str, Any], whole: Reconstruction) -> dict[str, str]:
         """What is wrong, by check."""
-        chunk = whole.chunk
-        if not chunk.size or (chunk.min() >= 0 and chunk.max() < self._is_text.size and self._is_text[chunk].all()):
-            return {}
-        inside = [id for id in chunk.tolist() if not (0 <= id < self._is_text.size and self._is_text[id])]
-        return {SPECIAL: f"a chunk holds {inside[:5]}"}
+        inside = whole.chunk[~self._text_ids.are_in(whole.chunk)]
+        return {SPECIAL: f"a chunk holds {inside[:5].tolist()}"} if inside.size else {}
 
     def more(self, example: Mapping[str, Any], whole: Reconstruction | None) -> dict[str, int]:
         """More numbers of an example; without `whole` it could not be put together."""

@@ -135,9 +135,9 @@ class UL2DataCollator:
         self._special = [solution.special for solution in solutions]
         self._sequence_length = dict(sequence_length)
         self.max_tokens = min(solution.full.length for solution in solutions)
-        reserved = request.ids(vocabulary)
-        self._text_vocabulary = vocabulary.never_encoding(reserved)
-        self._text_ids = TextIds(vocabulary, reserved, self._row_format.embedding_rows)
+        reserved = frozenset().union(*(special.reserved for special in self._special))
+        self._text_vocabulary = vocabulary.never_encoding(request.ids(vocabulary))
+        self._text_ids = TextIds(vocabulary.vocab_size, reserved, self._row_format.embedding_rows)
         if (embedding_rows := self._row_format.embedding_rows) is not None:
             check_rows(solutions, embedding_rows, vocabulary)
         self._epoch = SharedIntegers([0])

@@ -225,7 +225,7 @@ class Text:
     @cached_property
     def _text_ids(self) -> TextIds:
         reserved = frozenset().union(*(solution.special.reserved for solution in self.solutions))
-        return TextIds(self.solutions[0].vocabulary, reserved)
+        return TextIds(self.solutions[0].vocabulary.vocab_size, reserved)
 
     def _check(self, tokens: np.ndarray) -> None:
         if not _are_all(self._text_ids.table, tokens):

@@ -125,7 +125,7 @@ def chunk(dataset: tf.data.Dataset, solution: Solution) -> tf.data.Dataset:
     """See `split_into_chunks`."""
     configuration, special = solution.configuration, special_in_seqio(solution.special, solution.vocabulary)
     shift, length = id_shift(solution.vocabulary), solution.full.length
-    is_text = np.concatenate([np.zeros(shift, bool), TextIds(solution.vocabulary, solution.special.reserved).table[:-1]])
+    is_text = np.concatenate([np.zeros(shift, bool), TextIds(solution.vocabulary.vocab_size, solution.special.reserved).table[:-1]])
     message = (
         f"denoiser {configuration.denoiser.name}: documents must have ids of text alone, got {'' if shift else 'padding (0), '}a"
         f" sentinel, a mode, or an id beyond the {len(is_text) - shift} of the vocabulary. Use the vocabulary that tokenized them,"

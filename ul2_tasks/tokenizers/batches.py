@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ul2_tasks.tokenizers.base import Vocabulary
-from ul2_tasks.tokenizers.pieces import flat_ids
 
 LONG = 1 << 22  # bytes of a text, or of a part of it
 _AROUND = 2000  # bytes on each side of a cut that are encoded to see whether it can be made
@@ -34,18 +33,12 @@ def encode_batch(vocabulary: Vocabulary, texts: Sequence[bytes]) -> tuple[np.nda
     >>> encode_batch(open_vocabulary("bytes"), [b"ab", b"", b"c"])
     (array([100, 101, 102], dtype=int32), array([2, 0, 1]))
     """
-    return flat_ids(encode_all(vocabulary.encode_batch, texts))
-
-
-def encode_all(encode: Encode, texts: Sequence[bytes]) -> list[np.ndarray]:
-    """The ids of each text, [tokens] int32, of a library's own function; those of a text longer than `LONG` are its parts'."""
+    encode = vocabulary.encode_batch
     if max(map(len, texts), default=0) <= LONG:
-        return encode(texts)
-    return [_encode_long(encode, text) if len(text) > LONG else encode([text])[0] for text in texts]
-
-
-def _encode_long(encode: Encode, text: bytes) -> np.ndarray:
-    return np.concatenate([encode([part])[0] for part in _parts(encode, text)])
+        found = encode(texts)
+    else:
+        found = [np.concatenate([encode([part])[0] for part in _parts(encode, text)]) for text in texts]
+    return np.concatenate([np.zeros([0], np.int32), *found]), np.array([len(ids) for ids in found], np.int64)
 
 
 def _parts(encode: Encode, text: bytes) -> Iterator[bytes]:

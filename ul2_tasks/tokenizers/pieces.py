@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 DEFAULT_SENTINELS = 256
 PRESET_MODES = ("[R]", "[S]", "[X]")
 
@@ -27,12 +25,6 @@ def special_names(sentinels: int, modes: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"modes must be names that differ from each other and from <extra_id_0> .., got {modes!r}.")
     return names
-
-
-def flat_ids(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of several texts, [ids] int32 each, one text's after the other's; and [texts] int64, how many each has."""
-    lengths = np.array([len(ids) for ids in texts], np.int64)
-    return np.concatenate([np.zeros([0], np.int32), *texts]), lengths
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:

@@ -169,16 +169,15 @@ def _special_tokens(
 
 
 class TextIds:
-    """The ids of text alone: all of a vocabulary but padding and those that are `reserved`.
+    """The ids of text alone: those of a vocabulary of a size, without the `reserved` ones, see `SpecialTokens`.
 
     `table`, [ids + 1] bool, has True for each. Its last element stands for what is beyond the vocabulary, or a model's `rows`.
     """
 
-    def __init__(self, vocabulary: Vocabulary, reserved: Iterable[int], rows: int | None = None):
-        size = vocabulary.vocab_size
+    def __init__(self, size: int, reserved: Iterable[int], rows: int | None = None):
         self._limits = f"{size} ids of the vocabulary" + ("" if rows is None else f" or embedding_rows, {rows}")
         self.table = np.arange(size + 1) < (size if rows is None else min(rows, size))
-        self.table[[*reserved] if vocabulary.uses_0 else [0, *reserved]] = False
+        self.table[[*reserved]] = False
 
     def are_in(self, ids: np.ndarray) -> np.ndarray:
         """[..] bool of [..] integers."""
