@@ -52,8 +52,7 @@ _PACKAGES = {
     "t5x": "to train, a checkout of it on PYTHONPATH, see docs/guides/train_with_t5x.md",
 }
 _STYLES = {"problem": "bold red", "note": "yellow", "ok": "green"}  # in the order in which they are printed
-_CONCERNED_SHOWN = 8
-_ERRORS_SHOWN = 8
+_SHOWN = 8  # errors of records, and names that a finding concerns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +61,10 @@ class Finding:
 
     Attributes:
         kind: "ok", "note" or "problem".
-        about: "installation", "mixture", "vocabulary", "corpus" or "lengths".
+        about: "installation", "vocabulary", "corpus" or "lengths".
         what: what was found.
         remedy: what mends it; empty where `what` says so, or where nothing needs mending.
-        concerns: the names of the tasks that it is about, or of the corpus; none if it is about all.
+        concerns: the names of the corpora that it is about, or of the mixtures; none if it is about all.
     """
 
     kind: str
@@ -105,11 +104,6 @@ def each_once(findings: Iterable[Finding]) -> list[Finding]:
     return [dataclasses.replace(finding, concerns=tuple(concerns)) for finding, concerns in merged.items()]
 
 
-def first_words(error: Exception) -> str:
-    """An error without a traceback."""
-    return str(error).split("\nTraceback")[0]
-
-
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Prints findings: first problems and notes, then in few lines what is fine, and at the end the problems again."""
     by_kind = {kind: [finding for finding in findings if finding.kind == kind] for kind in _STYLES}
@@ -134,8 +128,8 @@ def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], l
 
 
 def _row(mark: str, finding: Finding, text: str) -> Table:
-    more = len(finding.concerns) - _CONCERNED_SHOWN
-    names = [*finding.concerns[:_CONCERNED_SHOWN], *([f"{more} more"] if more > 0 else [])]
+    more = len(finding.concerns) - _SHOWN
+    names = [*finding.concerns[:_SHOWN], *([f"{more} more"] if more > 0 else [])]
     row = Table.grid(padding=(0, 1))
     row.add_column(width=len("problem"))
     row.add_column(overflow="fold")
@@ -267,16 +261,16 @@ def examine_corpus(leaf: Description, split: str, about: About) -> Generator[Fin
     try:
         read = _Read(corpus.stored(split).documents, 0, (), {}) if corpus.is_tokens else _read(corpus, split)
     except (ValueError, ImportError, OSError) as error:
-        yield about("problem", "corpus", first_words(error), "fix it, or name other files")
+        yield about("problem", "corpus", str(error), "fix it, or name other files")
         return False
     counts = f"{read.records:,} records looked at: {read.empty:,} empty, {len(read.problems):,} wrong"
     yield about("ok", "corpus", f"{corpus.source}, splits {', '.join(corpus.splits)}; {counts}")
     skips = leaf.corpus().configuration.on_error == "skip"
     remedy = "they are left out and counted" if skips else "fix them, or pass on_error='skip'"
-    for problem, count in collections.Counter(read.problems).most_common(_ERRORS_SHOWN):
+    for problem, count in collections.Counter(read.problems).most_common(_SHOWN):
         times = f"{count:,} of {read.records:,} records" if count > 1 else "a record"
         yield about("note" if skips else "problem", "corpus", f"{times}: {problem}", remedy)
-    if (more := len(set(read.problems)) - _ERRORS_SHOWN) > 0:
+    if (more := len(set(read.problems)) - _SHOWN) > 0:
         yield about("note" if skips else "problem", "corpus", f"{more:,} other errors of records", remedy)
     if read.unread:
         named = ", ".join(f"{name} ({count:,})" for name, count in read.unread.items())

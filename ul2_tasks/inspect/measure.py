@@ -223,7 +223,7 @@ def statistics_of(
         mixture=description.registered_name(sequence_length),
         version=__version__,
         split=split,
-        seed=seed,
+        seed=int(seed),
         sequence_length=budgets,
         examples=measured.examples,
         corpora=corpora,
