@@ -106,8 +106,8 @@ VALUES = {  # of options of which a kind has none
 SEEN = "ImageText('kinds_seen', image_tokens=ImageTokens(3000, 3001, 3002, 2), denoisers=T5GEMMA2[0])"
 DATA = {"text": "ul2", "conversations": "chat", "interleaved image-text data": SEEN, "image rows": "images"}
 CAN = {  # beside the examples of `--help`, and tests/golden, which has what `show`, `stats`, `doctor` and `lengths` print of each
-    "conversations": ("find", "audit", "contamination", "cache", "export", "export, megatron"),
-    "interleaved image-text data": ("find", "audit", "contamination", "cache", "export"),
+    "conversations": ("find", "audit", "contamination", "report", "cache", "export", "export, megatron"),
+    "interleaved image-text data": ("find", "audit", "contamination", "report", "cache", "export"),
     "image rows": ("report",),
 }
 CANNOT = [(kind.name, asked, instead) for kind in KINDS for asked, instead in kind.cannot.items()]
@@ -176,7 +176,6 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["find", "--document", "x"], "document"),
     (["verify", "/nowhere"], "/nowhere"),
     (["report", "--lengths", "3,3", "--output", "no/such/page.html"], "page.html"),
-    (["report", "chat"], "ul2 stats"),
     (["show", "--no_such_option=1"], "--no_such_option"),
 ]
 

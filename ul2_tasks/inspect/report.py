@@ -17,7 +17,8 @@ from rich.console import Console
 
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspect.measure import Statistics, print_statistics
-from ul2_tasks.inspect.printing import percent
+from ul2_tasks.inspect.printing import percent, visible
+from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.show import in_words
 from ul2_tasks.inspect.statistics import Check, Summary
 from ul2_tasks.inspect.view import View
@@ -25,6 +26,11 @@ from ul2_tasks.inspect.view import View
 _TEMPLATE = pathlib.Path(__file__).parents[1] / "data" / "report.html"
 _COLUMNS = 100  # of what is printed of the statistics
 _COLOURS = 8
+_TOLD = {  # of examples of denoisers, and of conversations
+    False: "Unmasked text is plain, and each masked span has the colour of its sentinel. Hover or tap a span to see its twin. A"
+    " double line is a document boundary.",
+    True: "Of conversations, text that is not trained on is grey, and each loss group has its colour.",
+}
 _MADE_BY = (
     "Made by ul2_tasks {}. <code>ul2 stats --json</code> and <code>ul2 show --json</code> print the numbers and the examples for"
     " programs."
@@ -97,54 +103,58 @@ def _examples(views: Iterable[View]) -> Iterator[str]:
     if not by_task:
         yield "<p>No examples were drawn.</p>"
         return
-    told = "Unmasked text is plain, and each masked span has the colour of its sentinel. Hover or tap a span to see its twin."
-    yield f'<p class="muted">{told} A double line is a document boundary.</p>'
+    kinds = {_is_chat(of_task[0]) for of_task in by_task.values()}
+    yield f'<p class="muted">{" ".join(_TOLD[is_chat] for is_chat in sorted(kinds))}</p>'
     for number, (task, own) in enumerate(by_task.items()):
         yield f"<details{'' if number else ' open'}><summary>{escape(task)}</summary>"
         yield from map(_example, own)
         yield "</details>"
 
 
+def _is_chat(view: View) -> bool:
+    return "messages" in view.numbers
+
+
 def _example(view: View) -> str:
     sides = "".join(
-        f'<div><h3>{feature}, {view.numbers[feature]:,} tokens</h3><div class="pane" dir="auto">'
-        + "".join(_segment(part.kind, part.text, part.group) for part in stretches)
-        + "</div></div>"
-        for feature, stretches in view.features.items()
+        f"<div><h3>{escape(key)}, {view.numbers[key]:,} tokens</h3>"
+        f'<div class="pane" dir="auto">{"".join(map(_segment, stretches))}</div></div>'
+        for key, stretches in view.features.items()
     )
-    return (
-        f'<article class="example"><p class="muted">{escape(in_words(view.numbers))}</p><div class="sides">{sides}</div></article>'
-    )
+    head = f'<p class="muted">{escape(in_words(view.numbers))}<br><small>{escape(visible(view.place))}</small></p>'
+    return f'<article class="example{" chat" * _is_chat(view)}">{head}<div class="sides">{sides}</div></article>'
 
 
-def _segment(kind: str, text: str, group: int | None) -> str:
+def _segment(stretch: Stretch) -> str:
+    kind, group = stretch.kind, stretch.group
     colour, data = ("", "") if group is None else (f" c{group % _COLOURS}", f' data-group="{group}"')
     direction = "" if kind == "text" else ' dir="ltr"'
     title = ' title="another document begins"' if kind == "border" else ""
-    return f'<span class="segment {escape(kind)}{colour}"{data}{direction}{title}>{escape(text)}</span>'
+    return f'<span class="segment {escape(kind)}{colour}"{data}{direction}{title}>{escape(stretch.text)}</span>'
 
 
 def _plots(statistics: Statistics) -> Iterator[str]:
     """Figures of bars, which are boxes of the page: shares of the tasks, their lengths, and how full rows are."""
     keys = list(statistics.sequence_length)
-    rows = {
-        task.task: [
-            _bar("", task.share["examples"]) + _mark("ink thin", task.share["low"], task.share["high"]),
-            *(_bar(key, task.share.get(key, 0.0)) for key in keys),
-        ]
-        for task in statistics.tasks
-    }
-    legend = _key("examples", "") + "".join(_key(f"tokens of {key}", key) for key in keys)
-    yield _figure("Shares", f"of the mixture. Thin lines: where the share of examples may be by chance. {legend}", rows)
+    if len(statistics.tasks) > 1:
+        rows = {
+            task.task: [
+                _bar("", task.share["examples"]) + _mark("ink thin", task.share["low"], task.share["high"]),
+                *(_bar(key, task.share.get(key, 0.0)) for key in keys),
+            ]
+            for task in statistics.tasks
+        }
+        legend = _key("examples", "") + "".join(_key(key, key) for key in keys)
+        yield _figure("Shares", f"of the tokens, and of the examples; thin lines: where these may be by chance. {legend}", rows)
     for key in [*keys, "chunk"]:
         found = {task.task: task.numbers.get(key) for task in statistics.tasks}
         if any(found.values()):
-            widest = max(each.max for each in found.values() if each)
-            full = statistics.sequence_length.get(key) or widest
-            most, budget = max(full, widest), statistics.sequence_length.get(key)
+            budget, widest = statistics.sequence_length.get(key), max(each.max for each in found.values() if each)
+            most = max(budget or 0, widest)
             rows = {task: [_spread(key, each, most, budget)] for task, each in found.items()}
-            told = f"tokens, of {most:,}. Bars end at the median, and lines have 90 % of the examples."
-            yield _figure(key.capitalize(), f"{told} The mark at the right is the length." if budget else told, rows)
+            told = f"up to {most:,} tokens. Bars end at the median, and lines have 90 % of the examples."
+            title = "Length" if key == "tokens" else key.capitalize()
+            yield _figure(title, f"{told} The mark at the right is --lengths." if budget else told, rows)
     if statistics.fill:
         rows = {way: [_bar(key, part) for key, part in fill.items()] for way, fill in statistics.fill.items()}
         numbers = "; ".join(f"{way} {' and '.join(map(percent, fill.values()))}" for way, fill in statistics.fill.items())

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import click
 
-from ul2_tasks.cli.kinds.seam import BY_SOURCE, INSTEAD_OF_REPORT, Kind, write_examples_of
+from ul2_tasks.cli.kinds.seam import BY_SOURCE, Kind, write_examples_of
 
 
 class Conversations(Kind):
@@ -14,7 +14,6 @@ class Conversations(Kind):
     parts = frozenset({"Chat"})
     cannot: ClassVar = {
         "show --source": BY_SOURCE,
-        "report": INSTEAD_OF_REPORT,
     }
 
     def lengths_of(self, data):

@@ -8,7 +8,6 @@ import click
 
 from ul2_tasks.cli.kinds.seam import (
     BY_SOURCE,
-    INSTEAD_OF_REPORT,
     Kind,
     not_of_tokens,
     of_denoisers,
@@ -21,7 +20,6 @@ class ImageText(Kind):
     parts = frozenset({"ImageText"})
     cannot: ClassVar = {
         "show --source": BY_SOURCE,
-        "report": INSTEAD_OF_REPORT,
     }
 
     def refusal(self, data):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 LOOK = "Use `ul2 show`, `ul2 stats` or `ul2 doctor`."
 LEAVE_OUT = "Leave it out."
 BY_SOURCE = "Use `ul2 find --source`."
-INSTEAD_OF_REPORT = "Use `ul2 stats` and `ul2 show`."
 _OF_EXAMPLES = (
     *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
     *("workers", "pipeline_option"),
@@ -114,7 +113,13 @@ class Kind(Protocol):
 
     def report(self, data: Data, output: str, *, count: int, examples: int, split: str, seed: int) -> tuple[Any, os.PathLike]:
         """`ul2 report`: writes a page, and returns the statistics and its path."""
-        raise _undone(self)
+        from ul2_tasks.inspect.report import write_report
+        from ul2_tasks.inspect.run import Run
+        from ul2_tasks.inspect.show import show
+
+        statistics, lengths = self.measure(data, examples=examples, split=split, seed=seed), self.lengths_of(data) or {}
+        run = Run(data.description, lengths, seed=seed, split=split, cache_dirs=data.cache_dirs, is_beginning=True)
+        return statistics, write_report(statistics, show(run, count=count).views, output)
 
     def look_at_lengths(self, data: Data) -> Any:
         """`ul2 lengths`: a dataclass that has `problems`."""

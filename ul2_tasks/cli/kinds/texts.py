@@ -23,15 +23,6 @@ class Texts(Kind):
     def lengths_of(self, data):
         return of_denoisers(data.lengths) or (SHOWN if data.is_first_look else TRAINED)
 
-    def report(self, data, output, *, count, examples, **options):
-        from ul2_tasks.inspect.report import write_report
-        from ul2_tasks.inspect.run import Run
-        from ul2_tasks.inspect.show import show
-
-        statistics = self.measure(data, examples=examples, **options)
-        run = Run(data.description, self.lengths_of(data), cache_dirs=data.cache_dirs, is_beginning=True, **options)
-        return statistics, write_report(statistics, show(run, count=count).views, output)
-
     def export(self, data, output, *, written_as, **options):
         lengths = self.lengths_of(data)
         if written_as != "megatron":
