@@ -22,7 +22,7 @@ from ul2_tasks import T5GEMMA2
 from ul2_tasks.cli import main
 from ul2_tasks.cli.errors import sentence_of
 from ul2_tasks.cli.help import FILE
-from ul2_tasks.cli.kinds import KINDS
+from ul2_tasks.cli.kinds import UNSUPPORTED
 from ul2_tasks.inspect.run import Run, identities
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.random_access.fingerprint import LEFT_OUT
@@ -110,7 +110,7 @@ CAN = {  # beside the examples of `--help`, and tests/golden, which has what `sh
     "interleaved image-text data": ("find", "audit", "contamination", "report", "cache", "export"),
     "image rows": ("report",),
 }
-CANNOT = [(kind.name, asked, instead) for kind in KINDS for asked, instead in kind.cannot.items()]
+CANNOT = [(kind, asked, instead) for (kind, asked), instead in UNSUPPORTED.items()]
 
 
 @pytest.fixture

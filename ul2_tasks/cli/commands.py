@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_tasks.cli.errors import PROBLEMS_FOUND, Command, Group, plain
 from ul2_tasks.cli.help import examples as ends_with
-from ul2_tasks.cli.kinds import corpora_of, kind_of, left_out, print_overview, tell_others
+from ul2_tasks.cli.kinds import CONVERSATIONS, IMAGE_ROWS, corpora_of_tokens, kind_of, lengths_of, parts_of
 from ul2_tasks.cli.options import (
     as_json,
     count,
@@ -26,9 +26,10 @@ from ul2_tasks.cli.options import (
     of_lengths,
     of_split,
     open_run,
+    packed_rows,
 )
 
-EXAMPLES, SAMPLES = 4000, 8
+EXAMPLES, RECORDS, SAMPLES = 4000, 1000, 8
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 of_measured = click.option(
@@ -65,7 +66,15 @@ def main(context: click.Context) -> None:
     Exit status: 0; 1 where checks fail or problems are found; 2 for an error, which is one line on stderr; 130 for Ctrl-C.
     """
     if context.invoked_subcommand is None:
-        Command("ul2", callback=print_overview).main([], prog_name="ul2", standalone_mode=False)
+        Command("ul2", callback=_overview).main([], prog_name="ul2", standalone_mode=False)
+
+
+def _overview() -> None:
+    from rich.console import Console
+
+    from ul2_tasks.inspect.overview import print_overview
+
+    print_overview(Console())
 
 
 @ends_with(
@@ -101,7 +110,7 @@ def main(context: click.Context) -> None:
     help="Show only the part of the step's batch that this host reads, such as 3/64.  [default: the global batch]",
 )
 @of_a_run
-def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: int | None, **options) -> None:
+def show(data, *, as_json: bool, texts, source: str | None, step: int | None, host, count: int, denoisers, **options) -> None:
     """Show examples of each denoiser as text.
 
     Unmasked text is plain, and each masked span has the colour of its sentinel.
@@ -114,9 +123,23 @@ def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: in
     if texts and not data.is_first_look:
         raise excludes("--text", "options of a run")
     kind = kind_of(data)
-    if source is not None:
-        options["source"] = source
-    kind.show(data, as_json, texts=texts, step=step, **options)
+    if kind == IMAGE_ROWS:
+        if step is not None and source is not None:
+            raise excludes("--source", "--step")
+        of_step = {"step": step, "host": host, "batch_size": options["batch_size"]}
+        packed_rows().show(data.description, as_json, record=source, count=count, **of_step)
+        return
+    from rich.console import Console
+
+    from ul2_tasks.inspect import show as inspect
+    from ul2_tasks.inspect.printing import print_json_lines
+
+    run = _run(data, kind, texts=texts, is_beginning=data.is_first_look, **options)
+    shown = inspect.show(run, step, host or (0, 1), count=count, denoisers=denoisers)
+    if as_json:
+        print_json_lines(shown.as_plain())
+    else:
+        inspect.print_shown(run, shown, Console())
 
 
 @ends_with(
@@ -148,7 +171,16 @@ def show(data, as_json: bool, texts: Sequence[str], source: str | None, step: in
 @count(5, "List at most N occurrences or documents.")
 @of_a_run
 def find(
-    data, *, document: str | None, text: str | None, ids: Sequence[str], sources: Sequence[str], listed: str | None, **options
+    data,
+    *,
+    document: str | None,
+    text: str | None,
+    ids: Sequence[str],
+    sources: Sequence[str],
+    listed: str | None,
+    epochs: int,
+    count: int,
+    **options,
 ) -> None:
     """Find the steps that read a document, a text or a record.
 
@@ -165,7 +197,22 @@ def find(
     kind = kind_of(data)
     entries = [{"id": id} for id in ids] + [_of_source(source) for source in sources]
     named = read_document_list(listed or entries, "--list") if listed or entries else None
-    kind.find(data, document=document, text=text, named=named, as_lines=listed is not None, **options)
+    if kind == IMAGE_ROWS:
+        if len(sources) > 1:
+            raise click.UsageError(f"--source must be one record for image rows, got {len(sources)}. Run the command for each.")
+        packed_rows().find_rows(data.description, sources[0], epochs, options["batch_size"])
+        return
+    from rich.console import Console
+
+    from ul2_tasks.inspect import find as inspect
+    from ul2_tasks.inspect.printing import print_json_lines
+
+    run = _run(data, kind, **options)
+    if listed is not None:
+        print_json_lines(inspect.find(run, named=named, epochs=epochs, count=None).as_plain())
+    else:
+        found = inspect.find(run, document=document, text=text, named=named, epochs=epochs, count=count)
+        inspect.print_found(run, found, Console())
 
 
 def _of_source(source: str) -> dict[str, object]:
@@ -206,9 +253,8 @@ def contamination(data, split: str, cache_dir: str | None, output: str | None, c
 
     from ul2_tasks.inspect.contamination import find_texts, print_searched
 
-    lengths = kind_of(data).lengths_of(data)
-    found = find_texts(open_run(data, None, cache_dir, split=split, sequence_length=lengths), output=output, **options)
-    print_searched(found, Console(), count)
+    run = _run(data, kind_of(data), run_dir=None, cache_dir=cache_dir, split=split)
+    print_searched(find_texts(run, output=output, **options), Console(), count)
     if output:
         click.echo(f"wrote {output}")
 
@@ -233,7 +279,7 @@ def schedule(data, as_json: bool, **options) -> None:
     from ul2_tasks.inspect.printing import print_json_lines
     from ul2_tasks.inspect.schedule import print_schedule, schedule_of
 
-    run = kind_of(data).run_of(data, **options)
+    run = _run(data, kind_of(data), **options)
     rows = schedule_of(run)
     if as_json:
         print_json_lines(map(dataclasses.asdict, rows))
@@ -261,7 +307,7 @@ def schedule(data, as_json: bool, **options) -> None:
 )
 @as_json()
 @of_a_run
-def audit(data, as_json: bool, until: int, outputs: Sequence[str], count: int, **options) -> None:
+def audit(data, as_json: bool, until: int, count: int, outputs: Sequence[str], **options) -> None:
     """Count what a run reads of each document until a step.
 
     Print the tokens and epochs of each corpus, the examples of each denoiser beside their weights, how many documents are read
@@ -270,16 +316,17 @@ def audit(data, as_json: bool, until: int, outputs: Sequence[str], count: int, *
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect import audit as reads
-    from ul2_tasks.inspect.printing import as_json as as_text
+    from ul2_tasks.inspect import audit as inspect
+    from ul2_tasks.inspect import printing
 
-    reads.check_outputs(outputs)
-    run = kind_of(data).run_of(data, **options)
-    found = reads.audit(run, until, outputs, count)
+    kind = kind_of(data)
+    inspect.check_outputs(outputs)  # before what takes long
+    run = _run(data, kind, **options)
+    found = inspect.audit(run, until, outputs, count)
     if as_json:
-        click.echo(as_text(found), nl=False)
+        click.echo(printing.as_json(found), nl=False)
     else:
-        reads.print_audit(run, found, Console())
+        inspect.print_audit(run, found, Console())
     for path in outputs:
         click.echo(f"wrote {path}", err=as_json)
     _exit_if_broken(found)
@@ -301,15 +348,17 @@ def stats(data, as_json: bool, examples: int, cache_dir: str | None, **options) 
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect import printing
+    from ul2_tasks.inspect import measure, printing
 
-    kind = kind_of(data)
-    tell_others(kind, data)
-    statistics = kind.measure(data, examples=examples, **options)
+    kind, print_statistics = kind_of(data), measure.print_statistics
+    if kind == IMAGE_ROWS:
+        statistics, print_statistics = packed_rows().measure_images(data.description, _records(data)), packed_rows().print_images
+    else:
+        statistics = _statistics(data, kind, examples, **options)
     if as_json:
         click.echo(printing.as_json(statistics), nl=False)
     else:
-        kind.print_statistics(statistics, Console())
+        print_statistics(statistics, Console())
     _exit_if_broken(statistics)
 
 
@@ -324,18 +373,24 @@ def stats(data, as_json: bool, examples: int, cache_dir: str | None, **options) 
 @click.option(
     "--output", metavar="FILE", shell_complete=files, default="report.html", show_default=True, help="Write the page to this file."
 )
-def report(data, output: str, cache_dir: str | None, **options) -> None:
+def report(data, output: str, cache_dir: str | None, examples: int, count: int, **options) -> None:
     """Write a web page with statistics, plots and examples.
 
     The page shows examples, plots, and the statistics of `ul2 stats`. It is a single file that works offline. Exit status 1 if a
     check fails.
     """
-    from ul2_tasks.inspect.report import check_path
+    from ul2_tasks.inspect.report import check_path, write_report
+    from ul2_tasks.inspect.run import Run
+    from ul2_tasks.inspect.show import show
 
     check_path(output)  # before the measuring, which takes long
     kind = kind_of(data)
-    tell_others(kind, data)
-    statistics, path = kind.report(data, output, **options)
+    if kind == IMAGE_ROWS:
+        statistics, path = packed_rows().report(data.description, output, _records(data), count)
+    else:
+        statistics = _statistics(data, kind, examples, **options)
+        run = Run(data.description, lengths_of(data, kind), cache_dirs=data.cache_dirs, is_beginning=True, **options)
+        path = write_report(statistics, show(run, count=count).views, output)
     click.echo(f"wrote {path}")
     _exit_if_broken(statistics)
 
@@ -354,13 +409,13 @@ def lengths(data, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    kind = kind_of(data)
-    tell_others(kind, data)
-    found = kind.look_at_lengths(data)
+    from ul2_tasks.inspect import lengths as inspect
+
+    found = inspect.lengths_of(data.description, lengths_of(data, kind_of(data)))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1))
     else:
-        kind.print_lengths(found, Console())
+        inspect.print_lengths(found, Console())
     if found.problems:
         sys.exit(PROBLEMS_FOUND)
 
@@ -378,13 +433,14 @@ def doctor(data, as_json: bool, split: str) -> None:
     """
     from rich.console import Console
 
-    from ul2_tasks.inspect.doctor import print_findings
+    from ul2_tasks.inspect.doctor import examine, print_findings
 
-    kind = kind_of(data)
-    tell_others(kind, data)
-    findings = kind.examine(data, split)
+    if (kind := kind_of(data)) == IMAGE_ROWS:
+        examined, findings = {"budgets": data.description.budgets}, packed_rows().examine(data.description)
+    else:
+        examined = {"mixture": data.mixture, "split": split, "sequence_length": lengths_of(data, kind)}
+        findings = examine(data.description, examined["sequence_length"], split)
     if as_json:
-        examined = kind.examined(data, split)
         click.echo(json.dumps({**examined, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
     else:
         print_findings(findings, Console())
@@ -405,7 +461,7 @@ def _at_most(what: str) -> Callable:
     return click.option(f"--max_{what}", type=click.IntRange(1), metavar="N", help=help)
 
 
-@ends_with("ul2 cache mine --corpus 'texts/*.jsonl' --output cache", "ul2 cache my_data.py:mine --output trial --max_documents 100")
+@ends_with("ul2 cache web --corpus 'texts/*.jsonl' --output cache", "ul2 cache my_data.py:mine --output trial --max_documents 100")
 @main.command()
 @of_data
 @click.option(
@@ -427,7 +483,8 @@ def cache(data, output: str, **options) -> None:
     """
     from ul2_tasks.corpus.build_cache import build
 
-    corpora = corpora_of(data)
+    kind_of(data)  # raises where there is no corpus
+    corpora = list({(corpus := part.corpus()).name: corpus for part in parts_of(data)}.values())
     texts = [corpus for corpus in corpora if not corpus.is_tokens]
     if texts and len(texts) < len(corpora):
         tokens = ", ".join(corpus.name for corpus in corpora if corpus.is_tokens)
@@ -479,7 +536,7 @@ def cache(data, output: str, **options) -> None:
 @_at_most("tokens")
 @_revision
 @of_a_job
-def export(data, output: str, cache_dir: str | None, **options) -> None:
+def export(data, output: str, cache_dir: str | None, written_as: str, **options) -> None:
     """Write examples to files for other trainers.
 
     Each example has the ids of its inputs and targets, which are the tokenizer's own, and the names of its denoiser and task.
@@ -490,11 +547,18 @@ def export(data, output: str, cache_dir: str | None, **options) -> None:
     With --format megatron, write the tokens of each corpus as one .bin/.idx pair for Megatron-LM, with an EOS after each document.
     Only --cache, --split and --output apply. For conversations, write pairs of the tokens, loss masks and loss groups of examples.
     """
-    kind = kind_of(data)
-    if options["written_as"] == "megatron":
-        for sentence in left_out(kind, data):
-            click.echo(sentence, err=True)
-    kind.export(data, output, cache_dirs=[cache_dir] if cache_dir else [], **options)
+    kind, cache_dirs = kind_of(data), [cache_dir] if cache_dir else []
+    if written_as != "megatron" or kind == CONVERSATIONS:
+        from ul2_tasks.export.write import write_examples
+
+        write_examples(data.description, output, lengths_of(data, kind), format=written_as, cache_dirs=cache_dirs, **options)
+        return
+    from ul2_tasks.export.megatron import write_megatron
+
+    for corpus in corpora_of_tokens(data, kind, cache_dirs):
+        written = write_megatron(corpus, output, options["split"], use_cached=bool(cache_dirs))
+        counted = f"{written['documents']:,} documents, {written['tokens']:,} tokens"
+        click.echo(f"{written['prefix']}: {counted}, an EOS after each document")
 
 
 @ends_with("ul2 verify cache", "ul2 verify cache/mine_corpus")
@@ -529,6 +593,22 @@ def verify(folder: str) -> None:
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
+
+
+def _run(data, kind: str, **options):
+    """What a run is fed, see `open_run`."""
+    return open_run(data, sequence_length=lengths_of(data, kind), **options)
+
+
+def _statistics(data, kind: str, examples: int, **options):
+    from ul2_tasks.inspect.measure import statistics_of
+
+    return statistics_of(data.description, lengths_of(data, kind), examples, cache_dirs=data.cache_dirs, **options)
+
+
+def _records(data) -> int:
+    """How many records of image rows are measured, which takes longer than examples of text."""
+    return data.given.get("examples", RECORDS)
 
 
 def _exit_if_broken(statistics) -> None:

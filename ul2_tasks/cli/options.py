@@ -178,6 +178,13 @@ class Data:
         return next(one.opts[0] for one in self.command.params if one.name == name)
 
 
+def packed_rows() -> Any:
+    """All that the package has of image rows, by way of one module."""
+    from ul2_tasks.cli.described import packed_rows
+
+    return packed_rows()
+
+
 def of_data(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the argument NAME and the options that say what it is. The command gets them as `data`."""
 

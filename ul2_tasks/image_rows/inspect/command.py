@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from ul2_tasks.files.atomic import write_atomically
-from ul2_tasks.image_rows.inspect.doctor import examine_recipe as examine_recipe
+from ul2_tasks.image_rows.inspect.doctor import examine_recipe
 from ul2_tasks.image_rows.inspect.measure import ImageStatistics, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.inspect.show import draw_record, draw_records, draw_rows, show_record, show_records, show_rows
 from ul2_tasks.image_rows.inspect.show import find_rows as find_rows
 from ul2_tasks.image_rows.inspect.table import print_images as print_images
 from ul2_tasks.image_rows.recipe import Recipe, Source, example_sources
+from ul2_tasks.inspect.doctor import Finding, each_once, examine_image_packages, examine_installation
 from ul2_tasks.inspect.printing import print_json_lines
 
 
@@ -50,3 +51,8 @@ def report(recipe: Recipe, output: str, records: int, count: int) -> tuple[Image
     show_records(recipe, count, console)
     write_atomically(output, console.export_html())
     return statistics, pathlib.Path(output)
+
+
+def examine(recipe: Recipe) -> list[Finding]:
+    """`ul2 doctor`: the findings."""
+    return each_once([*examine_installation(), *examine_image_packages(), *examine_recipe(recipe)])
