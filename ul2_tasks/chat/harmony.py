@@ -154,8 +154,9 @@ class HarmonyRenderer:
                 "parts of the content must be text, or with o200k_harmony 'system_content' in a system message and"
                 f" 'developer_content' in a developer message, got the type {kind!r}"
             )
+        render = _harmony(self.vocabulary.path)  # a file that is gone is no fault of the record
         try:
-            ids = _harmony(self.vocabulary.path)(json.dumps({"role": role, "content": [part]}), has_functions)
+            ids = render(json.dumps({"role": role, "content": [part]}), has_functions)
         except (RuntimeError, ValueError) as error:  # openai_harmony's own, and pydantic's
             reason = " ".join(str(error).split())
             raise ValueError(f"{kind!r} must be what openai_harmony renders, got an error: {reason}") from error
