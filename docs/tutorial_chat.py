@@ -184,7 +184,7 @@ print("\n## 7. Train")
 import transformers
 
 import ul2_tasks
-from ul2_tasks import GroupLossTrainer, HuggingFaceChatConverter, LossGroupWeights, UL2IterableDataset, accept_packed_sequences
+from ul2_tasks import GroupLossTrainer, HuggingFaceChatConverter, TokenGroups, UL2IterableDataset, accept_packed_sequences
 
 seqio.add_global_cache_dirs([str(FOLDER / "cache")])
 STEPS = int(os.environ.get("TUTORIAL_STEPS", 60))
@@ -218,13 +218,13 @@ arguments = transformers.TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-weights = LossGroupWeights(reasoning=1.0, answer=1.0)
-trainer = GroupLossTrainer(model, arguments, train_dataset=rows("train"), loss_weights=weights)
+groups = TokenGroups.of_chat({"reasoning": 1.0, "answer": 1.0, "other": 1.0})
+trainer = GroupLossTrainer(model, arguments, train_dataset=rows("train"), groups=groups)
 trainer.train()
 print("\n step  reasoning  answer")
 for log in trainer.state.log_history:
-    if "loss_reasoning" in log:
-        print(f"{log['step']:>5} {log['loss_reasoning']:>10.2f} {log['loss_answer']:>7.2f}")
+    if "loss/reasoning" in log:
+        print(f"{log['step']:>5} {log['loss/reasoning']:>10.2f} {log['loss/answer']:>7.2f}")
 
 # %% [markdown]
 # ## 8. Export for Megatron-LM

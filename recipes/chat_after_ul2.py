@@ -12,7 +12,7 @@ which the control tokens of conversations are added (`harmony:my.model`). `recip
 
 Cost: the tiny run takes 12 CPU seconds. Real sizes: not measured.
 
-Look at: `eval_loss_reasoning` and `eval_loss_answer` before and after the second stage, and the reply to a held-out prompt beside
+Look at: `eval_loss/reasoning` and `eval_loss/answer` before and after the second stage, and the reply to a held-out prompt beside
 the one in the data. A model of this tiny size learns the form of a reply; the right words need a real size.
 """
 
@@ -84,7 +84,7 @@ def main() -> None:
         settings("chat", args.chat_steps),
         train_dataset=dataset,
         eval_dataset=held_out,
-        loss_weights=ul2_tasks.LossGroupWeights(reasoning=args.reasoning_weight, answer=1.0),
+        groups=ul2_tasks.TokenGroups.of_chat({"reasoning": args.reasoning_weight, "answer": 1.0, "other": 1.0}),
     )
     trainer.evaluate()
     trainer.train()

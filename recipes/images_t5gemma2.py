@@ -62,7 +62,7 @@ def main() -> None:
     collate = ul2_tasks.T5Gemma2Collator(model=model)  # its ids, its images, and the rows of its embedding
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers, collate_fn=collate))
 
-    losses, images = ul2_tasks.GroupLosses(dataset.tasks), 0
+    losses, images = ul2_tasks.GroupLosses(ul2_tasks.TokenGroups.of_tasks(dataset.tasks)), 0
     for step in range(1, args.steps + 1):
         parts = [{name: values.to(args.device) for name, values in next(batches).items()} for _ in range(accumulation)]
         targets = torch.stack([losses.counts(part["task_id"]) for part in parts]).sum(0)

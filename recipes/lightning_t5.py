@@ -46,7 +46,7 @@ class T5(lightning.LightningModule):
         super().__init__()
         self.model, self.dataset, self.args = model, dataset, args
         self.data = dataset.state_dict()  # of which the number is that of the next row to train on
-        self.losses = ul2_tasks.GroupLosses(dataset.tasks)
+        self.losses = ul2_tasks.GroupLosses(ul2_tasks.TokenGroups.of_tasks(dataset.tasks))
 
     def train_dataloader(self) -> torch.utils.data.DataLoader:
         self.data = self.dataset.state_dict()  # where the data begin; workers read ahead

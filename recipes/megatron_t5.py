@@ -83,7 +83,7 @@ def main() -> None:
         first = saved["step"]
     data = dataset.state_dict()  # where the data begin
 
-    groups = ul2_tasks.GroupLosses(dataset.tasks)
+    groups = ul2_tasks.GroupLosses(ul2_tasks.TokenGroups.of_tasks(dataset.tasks))
     batches = iter(torch.utils.data.DataLoader(dataset, args.microbatch, num_workers=args.workers))
     for step in range(first, args.steps):
         with OnCPU() if args.device == "cpu" else torch.device(device):

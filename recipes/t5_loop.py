@@ -107,7 +107,7 @@ def main() -> None:
         trained = torch.nn.parallel.DistributedDataParallel(trained)
     batches = iter(loader)
 
-    training, evaluation = (ul2_tasks.GroupLosses(dataset.tasks) for _ in range(2))
+    training, evaluation = (ul2_tasks.GroupLosses(ul2_tasks.TokenGroups.of_tasks(dataset.tasks)) for _ in range(2))
 
     def logits_of(batch: dict[str, torch.Tensor], network: torch.nn.Module) -> torch.Tensor:
         inputs = {name: values.to(device, non_blocking=True) for name, values in batch.items() if name not in ("labels", "task_id")}

@@ -15,7 +15,7 @@ At a real size, on 8 GPUs. The cache is written once, before the launch:
 
 Cost: the tiny run takes 12 CPU seconds. Real sizes: not measured.
 
-Look at: `loss`, which begins near ln(vocabulary) and falls, `loss_r1` and so on of each denoiser, and `eval_loss` of held-out
+Look at: `loss`, which begins near ln(vocabulary) and falls, `loss/r1` and so on of each denoiser, and `eval_loss` of held-out
 documents.
 """
 
@@ -122,8 +122,7 @@ def main() -> None:
         training,
         train_dataset=dataset,
         eval_dataset=held_out,
-        tasks=dataset.tasks,
-        loss_weights={},
+        groups=ul2_tasks.TokenGroups.of_tasks(dataset.tasks, {}),
         callbacks=[Lines()],
     )
     trainer.remove_callback(transformers.PrinterCallback)

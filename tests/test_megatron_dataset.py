@@ -20,7 +20,7 @@ from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
 from ul2_tasks.pytorch.megatron import (  # noqa: E402
     AlignedGPTDataset,
     GroupLosses,
-    LossGroupWeights,
+    TokenGroups,
 )
 from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 from ul2_tasks.store.write import PairWriter  # noqa: E402
@@ -159,7 +159,7 @@ def test_a_triple_that_is_not_aligned_is_refused_before_an_index_is_written(tmp_
     assert not (tmp_path / "cache").exists()
 
 
-WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)
+WEIGHTS = {"reasoning": 1.0, "answer": 0.5, "other": 2.0}
 
 
 class Tiny(torch.nn.Module):
@@ -182,7 +182,7 @@ def undivided(batch) -> tuple[torch.Tensor, list[float]]:
     model = Tiny()
     losses = model(batch["tokens"], batch["labels"])
     means = [losses[of_span].mean() for of_span in (batch["span_id"] == 1, batch["span_id"] == 2, batch["span_id"] > 2)]
-    sum(weight * mean for weight, mean in zip(WEIGHTS, means)).backward()
+    sum(weight * mean for weight, mean in zip(WEIGHTS.values(), means)).backward()
     return model.gradient(), [mean.item() for mean in means]
 
 
@@ -192,7 +192,7 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
     prefix = write_triple(tmp_path / "chat", sizes_of(60))
     dataset = opened(prefix, configuration(tmp_path / "cache", blend=([prefix], None), create_attention_mask=False))
     batch = torch.utils.data.default_collate([dataset[number] for number in range(8)])
-    groups, model, told = GroupLosses(WEIGHTS), Tiny(), []
+    groups, model, told = GroupLosses(TokenGroups.of_chat(WEIGHTS)), Tiny(), []
     counts = groups.counts(batch["span_id"])
     for parts in zip(*(value.chunk(microbatches) for value in batch.values())):
         part = dict(zip(batch, parts))
@@ -217,10 +217,12 @@ def test_the_gradient_that_megatron_adds_up_is_that_of_the_undivided_batch(tmp_p
     wanted, means = undivided(batch)
     assert (model.gradient() - wanted).abs().max() <= 1e-6 * wanted.abs().max()
     logged = as_megatron_logs(told)
-    names = WEIGHTS._fields
-    assert [logged[f"loss_{name}"] for name in names] == pytest.approx(means, rel=1e-5)
-    assert [logged[f"tokens_{name}"] for name in names] == pytest.approx(counts.tolist())
-    assert [logged[f"weight_{name}"] for name in names] == pytest.approx(WEIGHTS)
+    names = [*WEIGHTS]
+    assert [logged[f"loss/{name}"] for name in names] == pytest.approx(means, rel=1e-5)
+    assert [logged[f"tokens/{name}"] for name in names] == pytest.approx(
+        [counts[1].item(), counts[2].item(), counts[3:].sum().item()]
+    )
+    assert [logged[f"weight/{name}"] for name in names] == pytest.approx([*WEIGHTS.values()])
 
 
 def as_megatron_logs(reports: list[dict[str, torch.Tensor]]) -> dict[str, float]:
@@ -240,18 +242,18 @@ def test_each_denoiser_and_corpus_is_logged_with_its_loss_its_targets_and_its_we
     task_id[:8][task_id[:8] == 1] = 0
     own = {"s": 2.0, "web": 0.5}
     weights = torch.tensor([2.0, 1.0, 1.0, 0.5])
-    groups = GroupLosses(TASKS, own)
+    groups = GroupLosses(TokenGroups.of_tasks(TASKS, own))
     reports = [groups.report(*part, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))]
     logged = as_megatron_logs(reports)
     members = {"s": [0, 2], "x": [1], "web_t": [3], "own": [0, 1], "web": [2, 3], "own_s": [0], "own_x": [1], "web_s": [2]}
-    assert logged.keys() == {"loss", *(f"{what}_{name}" for what in ("loss", "tokens", "weight") for name in members)}
+    assert logged.keys() == {"loss", *(f"{what}/{name}" for what in ("loss", "tokens", "weight") for name in members)}
     weighted = torch.where(task_id < 0, 0, weights[task_id])
     assert logged["loss"] == pytest.approx(losses[task_id >= 0].mean().item())
     for name, tasks in members.items():
         of = torch.isin(task_id, torch.tensor(tasks))
-        assert logged[f"tokens_{name}"] == pytest.approx(of.sum().item())
-        assert logged[f"loss_{name}"] == pytest.approx(losses[of].mean().item() if of.any() else 0)
-        assert logged[f"weight_{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
-    groups = GroupLosses(TASKS)
+        assert logged[f"tokens/{name}"] == pytest.approx(of.sum().item())
+        assert logged[f"loss/{name}"] == pytest.approx(losses[of].mean().item() if of.any() else 0)
+        assert logged[f"weight/{name}"] == pytest.approx((weighted[of].sum() / weighted.sum()).item())
+    groups = GroupLosses(TokenGroups.of_tasks(TASKS))
     plain = as_megatron_logs([groups.report(*part, parts=parts) for part in zip(losses.chunk(parts), task_id.chunk(parts))])
-    assert sum(plain[f"weight_{name}"] * plain[f"loss_{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])
+    assert sum(plain[f"weight/{name}"] * plain[f"loss/{name}"] for name in ("s", "x", "web_t")) == pytest.approx(plain["loss"])

@@ -29,12 +29,13 @@ from ul2_tasks.pytorch.collate import ExamplesCollator as ExamplesCollator
 from ul2_tasks.pytorch.collator import UL2DataCollator as UL2DataCollator
 from ul2_tasks.pytorch.dataset import UL2IterableDataset as UL2IterableDataset
 from ul2_tasks.pytorch.group_losses import GroupLosses as GroupLosses
-from ul2_tasks.pytorch.group_losses import LossGroupWeights as LossGroupWeights
+from ul2_tasks.pytorch.group_trainer import GroupLossMixin as GroupLossMixin
 from ul2_tasks.pytorch.group_trainer import GroupLossTrainer as GroupLossTrainer
 from ul2_tasks.pytorch.measured_loader import MeasuredLoader as MeasuredLoader
 from ul2_tasks.pytorch.packed_attention import accept_packed_sequences as accept_packed_sequences
 from ul2_tasks.pytorch.packed_attention import packed_attention_masks as packed_attention_masks
 from ul2_tasks.pytorch.t5gemma2_collator import T5Gemma2Collator as T5Gemma2Collator
+from ul2_tasks.random_access.token_groups import TokenGroups as TokenGroups
 from ul2_tasks.sources.by_name import open_source as open_source
 from ul2_tasks.sources.image_text import open_image_text as open_image_text
 from ul2_tasks.sources.memory import MemoryDataSource as MemoryDataSource

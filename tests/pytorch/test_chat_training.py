@@ -17,7 +17,7 @@ from test_learned import replies  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     GroupLossTrainer,
     HuggingFaceFeatureConverter,
-    LossGroupWeights,
+    TokenGroups,
     default_vocabulary,
     seqio_converter,
 )
@@ -25,7 +25,7 @@ from ul2_tasks import (  # noqa: E402
 pytestmark = pytest.mark.train
 
 ROWS, LENGTH, IDS = 8, 12, 64
-WEIGHTS = LossGroupWeights(reasoning=1.0, answer=0.5, other=2.0)
+WEIGHTS = {"reasoning": 1.0, "answer": 0.5, "other": 2.0}
 SECONDS = 240
 
 
@@ -66,7 +66,7 @@ def trainer(rows, folder, *, model=None, of=GroupLossTrainer, **settings):
         report_to=[],
         disable_tqdm=True,
     )
-    return of(model or llama(), arguments, train_dataset=rows, loss_weights=WEIGHTS)
+    return of(model or llama(), arguments, train_dataset=rows, groups=TokenGroups.of_chat(WEIGHTS))
 
 
 def step(rows, folder, **settings) -> tuple[torch.Tensor, dict]:
@@ -85,15 +85,11 @@ def undivided(rows) -> tuple[torch.Tensor, dict]:
     logits = model(batch["input_ids"]).logits[:, :-1]
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="none")
     span_id = batch["span_id"][:, 1:].flatten()
-    means = {
-        name: losses[span_id == span].mean() for span, name in enumerate(LossGroupWeights._fields, 1) if (span_id == span).any()
-    }
-    loss = sum(getattr(WEIGHTS, name) * mean for name, mean in means.items())
+    means = {name: losses[span_id == span].mean() for span, name in enumerate(WEIGHTS, 1) if (span_id == span).any()}
+    loss = sum(WEIGHTS[name] * mean for name, mean in means.items())
     loss.backward()
-    told = {"loss": loss.item()} | {f"loss_{name}": mean.item() for name, mean in means.items()}
-    told |= {
-        f"tokens_{name}": int((span_id == span).sum()) for span, name in enumerate(LossGroupWeights._fields, 1) if name in means
-    }
+    told = {"loss": loss.item()} | {f"loss/{name}": mean.item() for name, mean in means.items()}
+    told |= {f"tokens/{name}": int((span_id == span).sum()) for span, name in enumerate(WEIGHTS, 1) if name in means}
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]), told
 
 
@@ -149,8 +145,8 @@ def test_a_step_without_a_span_is_the_others_alone(tmp_path, missing):
     assert gradient.isfinite().all()
     for name in ("reasoning", "answer"):
         is_there = missing not in (name, "both")
-        assert (f"loss_{name}" in logged) == (f"tokens_{name}" in logged) == is_there
-    assert "tokens_other" not in logged
+        assert (f"loss/{name}" in logged) == (f"tokens/{name}" in logged) == is_there
+    assert "tokens/other" not in logged
     if missing == "both":
         assert not gradient.any()
     else:
@@ -182,7 +178,7 @@ def test_an_encoder_and_a_decoder_learn_replies(tmp_path, parts):
     span_id = batch.pop("span_id")
     losses = torch.nn.functional.cross_entropy(model(**batch).logits.transpose(1, 2), batch["labels"], reduction="none")
     means = [losses[span_id == span].mean() for span in (1, 2)]
-    (WEIGHTS.reasoning * means[0] + WEIGHTS.answer * means[1]).backward()
+    (WEIGHTS["reasoning"] * means[0] + WEIGHTS["answer"] * means[1]).backward()
     wanted = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     trained = t5()
@@ -192,8 +188,8 @@ def test_an_encoder_and_a_decoder_learn_replies(tmp_path, parts):
     run.train()
     assert_near(before - torch.nn.utils.parameters_to_vector(trained.parameters()).detach(), wanted)
     logged = run.state.log_history[0]
-    assert [logged["tokens_reasoning"], logged["tokens_answer"]] == [int((span_id == span).sum()) for span in (1, 2)]
-    assert [logged["loss_reasoning"], logged["loss_answer"]] == pytest.approx([mean.item() for mean in means], rel=1e-4)
+    assert [logged["tokens/reasoning"], logged["tokens/answer"]] == [int((span_id == span).sum()) for span in (1, 2)]
+    assert [logged["loss/reasoning"], logged["loss/answer"]] == pytest.approx([mean.item() for mean in means], rel=1e-4)
 
 
 def test_batches_without_spans_are_refused_in_a_sentence(tmp_path):

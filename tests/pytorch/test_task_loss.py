@@ -13,8 +13,17 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
-from ul2_tasks import GroupLosses, GroupLossTrainer, HuggingFaceFeatureConverter, Mix, Mixture, UL2IterableDataset  # noqa: E402
-from ul2_tasks.random_access.tasks import TaskInfo, task_weights  # noqa: E402
+from ul2_tasks import (  # noqa: E402
+    GroupLosses,
+    GroupLossMixin,
+    GroupLossTrainer,
+    HuggingFaceFeatureConverter,
+    Mix,
+    Mixture,
+    TokenGroups,
+    UL2IterableDataset,
+)
+from ul2_tasks.random_access.tasks import TaskInfo  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -89,14 +98,14 @@ def written_down(kind, given, weights=(1.0, 1.0, 1.0)) -> tuple[torch.Tensor, di
     loss.backward()
     means = {name: losses[sum(of_each == task for task in tasks) > 0].mean().item() for name, tasks in GROUPS.items()}
     gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-    return gradient, {"loss": loss.item(), **{f"loss_{name}": mean for name, mean in means.items()}}
+    return gradient, {"loss": loss.item(), **{f"loss/{name}": mean for name, mean in means.items()}}
 
 
 def tokens_of(given) -> dict[str, int]:
     """How many labels each group has."""
     task_id = torch.stack([row["task_id"] for row in given])
     counts = {name: int(torch.isin(task_id, torch.tensor(tasks)).sum()) for name, tasks in GROUPS.items()}
-    return {"tokens": int((task_id >= 0).sum()), **{f"tokens_{name}": count for name, count in counts.items()}}
+    return {"tokens": int((task_id >= 0).sum()), **{f"tokens/{name}": count for name, count in counts.items()}}
 
 
 def assert_near(gradient, wanted):
@@ -111,7 +120,7 @@ def assert_told(logged, wanted):
 @of_models
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
-    model, losses = MODELS[kind](), GroupLosses(TASKS, WEIGHTS, decoder_only=kind == "Llama")
+    model, losses = MODELS[kind](), GroupLosses(TokenGroups.of_tasks(TASKS, WEIGHTS), decoder_only=kind == "Llama")
     given = [batch_of(rows(kind)[first::parts]) for first in range(parts)]
     total = sum(losses.counts(batch["task_id"]) for batch in given)
     for batch in given:
@@ -127,7 +136,7 @@ def test_the_weighted_loss_of_a_loop_is_that_of_the_undivided_step(kind, parts):
 
 def test_no_step_waits_for_the_device():
     """A tensor without values, on the device "meta", raises an error where a value would have to be read."""
-    losses = GroupLosses(TASKS, WEIGHTS, decoder_only=True)
+    losses = GroupLosses(TokenGroups.of_tasks(TASKS, WEIGHTS), decoder_only=True)
     logits, labels, task_id = (
         torch.zeros(*shape, dtype=dtype, device="meta")
         for shape, dtype in (((2, 5, IDS), torch.bfloat16), ((2, 5), torch.int64), ((2, 5), torch.int64))
@@ -138,9 +147,15 @@ def test_no_step_waits_for_the_device():
         losses.metrics()
 
 
+class Both(GroupLossMixin, transformers.Seq2SeqTrainer):
+    """Another trainer of Transformers, which measures groups, too."""
+
+
 def trainer(kind, given, folder, of=GroupLossTrainer, model=None, **settings):
-    of_trainer = {} if of is transformers.Trainer else {"tasks": TASKS, "loss_weights": settings.pop("loss_weights", None)}
-    arguments = transformers.TrainingArguments(
+    weights = settings.pop("loss_weights", None)
+    of_trainer = {} if of is transformers.Trainer else {"groups": TokenGroups.of_tasks(TASKS, weights)}
+    kind_of = transformers.Seq2SeqTrainingArguments if of is Both else transformers.TrainingArguments
+    arguments = kind_of(
         str(folder),
         **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **QUIET, **settings},
         optim="sgd",
@@ -172,7 +187,7 @@ def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, ki
     same, before = step(kind, without_tasks(given), tmp_path, of=transformers.Trainer, **settings)
     assert torch.equal(gradient, same)
     assert logged["loss"] == before["loss"]
-    assert {key for key in logged.keys() - before.keys()} == {f"{what}_{name}" for what in ("loss", "tokens") for name in GROUPS}
+    assert {key for key in logged.keys() - before.keys()} == {f"{what}/{name}" for what in ("loss", "tokens") for name in GROUPS}
     assert_told(logged, {name: count for name, count in tokens_of(given).items() if name != "tokens"})
     if not smoothing:
         assert_told(logged, {key: mean for key, mean in written_down(kind, given)[1].items() if key != "loss"})
@@ -184,9 +199,16 @@ def test_without_weights_the_loss_and_the_gradient_are_trainers_own(tmp_path, ki
 def test_with_weights_the_gradient_is_that_of_the_undivided_batch(tmp_path, kind, parts, weights):
     settings = {"per_device_train_batch_size": ROWS // parts, "gradient_accumulation_steps": parts, "loss_weights": weights}
     gradient, logged = step(kind, rows(kind), tmp_path, **settings)
-    wanted, told = written_down(kind, rows(kind), task_weights(TASKS, weights))
+    wanted, told = written_down(kind, rows(kind), TokenGroups.of_tasks(TASKS, weights).label_weights()[:-1])
     assert_near(gradient, wanted)
     assert_told(logged, told)
+
+
+def test_the_mix_in_makes_any_trainer_measure_and_weigh(tmp_path):
+    gradient, logged = step("T5", rows("T5"), tmp_path, of=Both, loss_weights=WEIGHTS)
+    same, alone = step("T5", rows("T5"), tmp_path, loss_weights=WEIGHTS)
+    assert torch.equal(gradient, same)
+    assert {name: logged[name] for name in alone if "/" in name} == {name: alone[name] for name in alone if "/" in name}
 
 
 def steps_beside_another_process(folder) -> None:
@@ -197,7 +219,7 @@ def steps_beside_another_process(folder) -> None:
         gradient, logged = step(kind, rows(kind), folder, loss_weights=WEIGHTS, **settings)
         _, plain = step(kind, rows(kind), folder, **settings)
         metrics = trainer(kind, rows(kind), folder, per_device_eval_batch_size=2, ddp_backend="gloo").evaluate(rows(kind, 7))
-        losses, model = GroupLosses(TASKS, decoder_only=kind == "Llama"), MODELS[kind]()
+        losses, model = GroupLosses(TokenGroups.of_tasks(TASKS), decoder_only=kind == "Llama"), MODELS[kind]()
         own = batch_of(rows(kind)[torch.distributed.get_rank() :: 2])
         task_id = own.pop("task_id")
         losses.add(model(**own).logits, own["labels"], task_id)
@@ -254,15 +276,19 @@ def test_data_of_two_corpora_say_their_tasks_and_one_can_be_evaluated_alone(tmp_
         str(tmp_path), max_steps=6, logging_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2, **QUIET
     )
     train = data(Mix("loss_both", {web: 1, own: 1}))
-    run = GroupLossTrainer(t5(4096), arguments, train_dataset=train, loss_weights={"loss_own_corpus": 2})
+    groups = TokenGroups.of_tasks(train.tasks, {"loss_own_corpus": 2})
+    run = GroupLossTrainer(t5(4096), arguments, train_dataset=train, groups=groups)
     run.train()
     (logged,) = [entry for entry in run.state.log_history if "loss" in entry]
     names = {name for info in train.tasks for name in (info.task, info.denoiser, info.corpus)}
-    assert {key for key in logged if key.startswith("loss_")} == {f"loss_{name}" for name in names}
+    assert {key for key in logged if key.startswith("loss/")} == {f"loss/{name}" for name in names}
     alone = data(web, split="validation", num_epochs=1)
     metrics = run.evaluate(alone)
-    assert {key for key in metrics if key.startswith("eval_loss")} == {"eval_loss", "eval_loss_r1", "eval_loss_s"}
-    assert metrics["eval_loss"] > min(metrics["eval_loss_r1"], metrics["eval_loss_s"])
+    assert {key for key in metrics if key.startswith("eval_loss")} == {
+        "eval_loss",
+        *(f"eval_loss/{name}" for name in ("r1", "s", "loss_web_corpus", "loss_web_r1", "loss_web_s")),
+    }
+    assert metrics["eval_loss"] > min(metrics["eval_loss/r1"], metrics["eval_loss/s"])
     with pytest.raises(ValueError, match="task_id"):
         run.evaluate(data(web, task_id=False, split="validation", num_epochs=1))
 
@@ -272,13 +298,13 @@ def test_what_cannot_be_measured_is_an_error(tmp_path):
         arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True)
         return GroupLossTrainer(model or llama(), arguments, **settings)
 
-    with pytest.raises(ValueError, match="tasks"):
+    with pytest.raises(ValueError, match="groups"):
         made(train_dataset=rows("T5"))
     with pytest.raises(ValueError, match="compute_loss_func"):
-        made(tasks=TASKS, loss_weights={}, compute_loss_func=print)
+        made(groups=TokenGroups.of_tasks(TASKS, {}), compute_loss_func=print)
     model = llama()
     model.config.output_router_logits = True
     with pytest.raises(ValueError, match="output_router_logits"):
-        made(model, tasks=TASKS, loss_weights={})
+        made(model, groups=TokenGroups.of_tasks(TASKS, {}))
     collator = ul2_tasks.UL2DataCollator("default", LENGTHS, task_id=True)
-    assert made(data_collator=collator, loss_weights={"s": 2})._losses.groups["s"] == [2]
+    assert made(data_collator=collator)._losses.groups == TokenGroups.of_tasks(collator.tasks)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.train
 def test_the_loss_of_each_denoiser_falls(run_recipe):
     output = run_recipe("images_t5gemma2.py", "--steps", 20, "--workers", 1, without=("tensorflow", "seqio", "gin"))
     lines = re.findall(
-        r"loss_r1 ([\d.]+), loss_r2 ([\d.]+), loss_s ([\d.]+), loss_x1 ([\d.]+), loss_x2 ([\d.]+), images (\d+)", output
+        r"loss/r1 ([\d.]+), loss/r2 ([\d.]+), loss/s ([\d.]+), loss/x1 ([\d.]+), loss/x2 ([\d.]+), images (\d+)", output
     )
     assert len(lines) == 2
     *losses, images = zip(*lines)

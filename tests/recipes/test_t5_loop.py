@@ -31,7 +31,7 @@ def test_a_run_of_two_processes_that_is_killed_resumes_on_one(run_recipe, pack):
 def test_the_loss_falls_and_the_table_says_how_it_ran(run_recipe):
     output = run_recipe("t5_loop.py", "--workers", 1, "--bf16", "--schedule", "rsqrt")
     losses = [*losses_of(output).values()]
-    before, after = re.findall(r"^held out: loss ([\d.]+), loss_r1 ([\d.]+), .*, loss_s ([\d.]+)", output, re.MULTILINE)
+    before, after = re.findall(r"^held out: loss ([\d.]+), loss/r1 ([\d.]+), .*, loss/s ([\d.]+)", output, re.MULTILINE)
     assert losses[-1] < 0.95 * losses[0]
     assert all(float(later) < float(earlier) for earlier, later in zip(before, after))
     assert re.search(r"\n *\d+ +[\d.]+ +[\d.]+% +[\d.]+%\n", output)

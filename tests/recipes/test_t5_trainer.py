@@ -22,7 +22,7 @@ def test_a_run_of_two_processes_that_is_killed_resumes_on_one(run_recipe):
     resumed = losses_of(run_recipe("t5_trainer.py", *SMALL, "--microbatch", 4))
     assert list(resumed) == list(range(5, 13))
     assert killed | resumed == pytest.approx(whole, abs=2e-4)
-    evaluated = re.findall(r"eval_loss_r1 ([\d.]+), eval_loss_r2 ([\d.]+), eval_loss_s ([\d.]+)", output)
+    evaluated = re.findall(r"eval_loss/r1 ([\d.]+), eval_loss/r2 ([\d.]+), eval_loss/s ([\d.]+)", output)
     assert len(evaluated) == 3
     with pytest.raises(AssertionError, match="the state was saved by another pipeline"):
         run_recipe("t5_trainer.py", *SMALL, "--steps", 14, "--length", 48)

@@ -312,8 +312,8 @@ class HuggingFaceChatConverter(_Converter):
         converter = HuggingFaceChatConverter(model=model)
         dataset = UL2IterableDataset("mine_chat", {"tokens": 4096}, feature_converter=converter)
         arguments = TrainingArguments("run", remove_unused_columns=False)
-        model, weights = accept_packed_sequences(model), LossGroupWeights(answer=2.0)
-        GroupLossTrainer(model, arguments, train_dataset=dataset, loss_weights=weights).train()
+        model, groups = accept_packed_sequences(model), TokenGroups.of_chat({"reasoning": 1, "answer": 2, "other": 1})
+        GroupLossTrainer(model, arguments, train_dataset=dataset, groups=groups).train()
 
     An element is a row of `task_feature_lengths["tokens"]` tokens, [length] int32 for each of:
 

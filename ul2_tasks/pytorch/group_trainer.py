@@ -1,4 +1,4 @@
-"""`GroupLossTrainer`: Transformers' Trainer that logs the loss of each group of labels, and can weigh these losses."""
+"""A Trainer of Transformers that logs the loss of each group of labels, and can weigh these losses; and its mix-in."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from ul2_tasks.example_features import IGNORED, TASK_ID
 from ul2_tasks.extras import needs
 from ul2_tasks.models.transformers import BESIDE_LABELS
-from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
+from ul2_tasks.pytorch.group_losses import GroupLosses
 from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.random_access.token_groups import TokenGroups
 
 with needs("GroupLossTrainer", "torch"):
     import torch
@@ -17,88 +18,52 @@ with needs("GroupLossTrainer", "torch"):
     from transformers.trainer_utils import EvalLoopOutput
 
 
-class GroupLossTrainer(transformers.Trainer):
-    """A `transformers.Trainer` whose logs have the loss of each denoiser, or of reasoning and answers, and which can weigh them.
+class GroupLossMixin(transformers.Trainer):
+    """Makes a subclass of `transformers.Trainer` log the loss of each group of labels, and weigh these losses.
 
-        converter = HuggingFaceFeatureConverter(task_id=True)
-        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, batch_size=8)
-        GroupLossTrainer(model, arguments, train_dataset=dataset).train()
+        class MyTrainer(GroupLossMixin, transformers.Seq2SeqTrainer): ...
 
-        rows = UL2IterableDataset(chat, {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
-        model = accept_packed_sequences(model)  # and remove_unused_columns=False in the arguments
-        GroupLossTrainer(model, arguments, train_dataset=rows, loss_weights=LossGroupWeights(answer=2.0)).train()
-
-    **Logs** have beside `loss`, of each denoiser since the last log, `loss_r1`, the mean loss of its labels, and `tokens_r1`, how
-    many these are; of several corpora also of each corpus and each task, such as `loss_web_corpus` and `loss_web_s`. With
-    `LossGroupWeights` they have those of `reasoning`, `answer` and `other`. Means are over all labels of these steps, of all
-    microbatches and processes; a group without labels is left out. Evaluation logs the same over all of the data, as
-    `eval_loss_r1`.
-
-    **The loss that trains** is Trainer's own, with the same gradients. With `loss_weights` it is over the labels of an optimizer
-    step, of all microbatches and processes, and `eval_loss` is the same over all of the data:
-
-        sum(weight * loss) / sum(weight)                            each label with the weight of its task
-        reasoning * its mean + answer * its mean + other * its mean     of `LossGroupWeights`
-
-    The weight of a task is the product of those of its name, its denoiser and its corpus, so equal weights are the mean over the
-    global batch. A loss group without a label has the mean 0.
-
-    Batches need `task_id` beside `labels`, or for `LossGroupWeights` `span_id`: those of conversations have it, and with
-    `HuggingFaceFeatureConverter(.., span_id=True)` those of prompts and completions. The `label_ids` that `compute_metrics` gets
-    are two arrays, the labels and these. With several processes, Trainer itself splits the rows of an iterable dataset among them;
-    a dataset of your own must give all rows in each process, as `UL2IterableDataset` does here. Not supported: context parallelism,
-    which divides a row.
+    See `GroupLossTrainer`, which is this one over Trainer itself.
     """
 
-    def __init__(
-        self,
-        *arguments: Any,
-        tasks: Sequence[TaskInfo] | None = None,
-        loss_weights: Mapping[str, float] | LossGroupWeights | None = None,
-        **settings: Any,
-    ):
+    def __init__(self, *arguments: Any, groups: TokenGroups | None = None, **settings: Any):
         """
         Args:
-            arguments, settings: of `transformers.Trainer`.
-            tasks: what `task_id` counts; by default those of the training data, or of the collator, or of the evaluation data.
-            loss_weights: the weights of losses by the names of tasks, denoisers or corpora, such as {"s": 0.5}; a name without one
-                has 1. Or a `LossGroupWeights`. None for Trainer's own loss.
+            arguments, settings: of the trainer.
+            groups: which labels are of which group, and their weights in the loss; without weights it is Trainer's own. By default
+                the denoisers and corpora of the tasks of the training data, or of the collator, or of the evaluation data.
 
         Raises:
-            ValueError: there are no tasks; a name is unknown; a weight is not a number of at least 0; with weights there is another
-                loss, that of `compute_loss_func` or of a model's router; or Liger kernels are on, which make no logits to measure.
+            ValueError: there are no groups; with weights there is another loss, that of `compute_loss_func` or of a model's router;
+                or Liger kernels are on, which make no logits to measure.
         """
         super().__init__(*arguments, **settings)
-        sources = self.train_dataset, self.data_collator, self.eval_dataset
-        of: Sequence[TaskInfo] | LossGroupWeights | None = tasks or next(filter(None, map(_tasks_of, sources)), None)
-        by_name: Mapping[str, float] | None = None
-        if isinstance(loss_weights, LossGroupWeights):
-            of = loss_weights
-        else:
-            by_name = loss_weights
-        if not of:
-            raise ValueError(
-                "tasks must be given where neither the data nor the collator has some. Pass tasks=, such as"
-                " UL2IterableDataset(..).tasks or examples(..).tasks."
-            )
+        if groups is None:
+            tasks = next(filter(None, map(_tasks_of, (self.train_dataset, self.data_collator, self.eval_dataset))), None)
+            if not tasks:
+                raise ValueError(
+                    "groups must be given where neither the data nor the collator has tasks, got None. Pass groups=, such as"
+                    " TokenGroups.of_tasks(examples(..).tasks) or TokenGroups.of_chat()."
+                )
+            groups = TokenGroups.of_tasks(tasks)
         if self.args.use_liger_kernel:
             raise ValueError("use_liger_kernel must be False, got True: without logits the losses of groups cannot be measured.")
         config = getattr(self.model, "config", None)
-        decoder_only = not getattr(config, "is_encoder_decoder", False)
-        self._is_weighted = loss_weights is not None
-        self._trained = self._losses = GroupLosses(of, by_name, decoder_only=decoder_only)
+        self._decoder_only = not getattr(config, "is_encoder_decoder", False)
+        self._is_weighted = groups.loss_weights is not None
+        self._trained = self._losses = GroupLosses(groups, decoder_only=self._decoder_only)
         if self._is_weighted:
             if self.compute_loss_func is not None:
-                raise ValueError("compute_loss_func must be None with loss_weights, got a function. Leave one of them out.")
+                raise ValueError("compute_loss_func must be None with weights of groups, got a function. Leave one of them out.")
             if getattr(config, "output_router_logits", False):
-                raise ValueError("model.config.output_router_logits must be False with loss_weights, got True.")
+                raise ValueError("model.config.output_router_logits must be False with weights of groups, got True.")
             self.model_accepts_loss_kwargs = True  # what Trainer cannot know: the loss is that of the whole step
-        self.label_names = ["labels", self._losses.column]  # columns to keep
+        self.label_names = ["labels", groups.feature]  # columns to keep
         self._sums: torch.Tensor | None = None  # since the last log
         self._evaluated: torch.Tensor | None = None
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        """The batches of an optimizer step, and Trainer's count of its labels, or the counts of each kind in all processes."""
+        """The batches of an optimizer step, and Trainer's count of its labels, or the counts of each integer in all processes."""
         batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not self._is_weighted:
             return batches, count
@@ -148,8 +113,8 @@ class GroupLossTrainer(transformers.Trainer):
     ) -> EvalLoopOutput:
         """Evaluates as Trainer does, with the losses of groups over all labels of the data, by the tasks of this data."""
         self._evaluated, tasks = None, _tasks_of(dataloader.dataset)
-        if tasks and self._losses.column == TASK_ID:
-            self._losses = self._trained.of_tasks(tasks)
+        if tasks and self._trained.groups.feature == TASK_ID:
+            self._losses = GroupLosses(self._trained.groups.with_tasks(tasks), decoder_only=self._decoder_only)
         try:
             output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
             if self._evaluated is None:  # there are no labels
@@ -178,7 +143,7 @@ class GroupLossTrainer(transformers.Trainer):
         return self._losses.token_losses(logits, labels, self.args.label_smoothing_factor)
 
     def _add(self, sums: torch.Tensor, training: bool) -> None:
-        """Adds the sums of rows, [B, kinds, 2]; of an evaluation those of all processes, without rows that fill the last batch."""
+        """Adds the sums of rows, [B, integers + 1, 2]; of an evaluation of all processes, without rows that fill the last batch."""
         if training:
             self._sums = sums.sum(0) if self._sums is None else self._sums + sums.sum(0)
         else:
@@ -192,7 +157,7 @@ class GroupLossTrainer(transformers.Trainer):
 
     def _ids(self, batch: Mapping[str, Any]) -> torch.Tensor:
         """What each label is of, -1 or 0 where it is ignored."""
-        column = self._losses.column
+        column = self._trained.groups.feature
         if missing := [name for name in self.label_names if name not in batch]:
             raise ValueError(
                 f"a batch must have {missing}, got {sorted(batch)}. Pass {column}=True to the converter or the collator, or convert"
@@ -205,3 +170,29 @@ class GroupLossTrainer(transformers.Trainer):
 def _tasks_of(data: Any) -> Sequence[TaskInfo] | None:
     """The tasks of a dataset or a collator; of a part of a dataset, such as `torch.utils.data.Subset`, those of the whole."""
     return getattr(data, "tasks", None) or getattr(getattr(data, "dataset", None), "tasks", None)
+
+
+class GroupLossTrainer(GroupLossMixin):
+    """A `transformers.Trainer` whose logs have the loss of each denoiser, or of reasoning and answers, and which can weigh them.
+
+        converter = HuggingFaceFeatureConverter(task_id=True)
+        dataset = UL2IterableDataset(mixture, lengths, feature_converter=converter, batch_size=8)
+        GroupLossTrainer(model, arguments, train_dataset=dataset).train()
+
+        rows = UL2IterableDataset(chat, {"tokens": 4096}, feature_converter=HuggingFaceChatConverter())
+        model = accept_packed_sequences(model)  # and remove_unused_columns=False in the arguments
+        groups = TokenGroups.of_chat({"reasoning": 1.0, "answer": 2.0, "other": 1.0})
+        GroupLossTrainer(model, arguments, train_dataset=rows, groups=groups).train()
+
+    **Logs** have beside `loss`, of each group since the last log, `loss/r1`, the mean loss of its labels, and `tokens/r1`, how many
+    these are. Means are over all labels of these steps, of all microbatches and processes; a group without labels is left out.
+    Evaluation logs the same over all of the data, as `eval_loss/r1`.
+
+    **The loss that trains** is Trainer's own, with the same gradients. With weights of groups it is that of `TokenGroups` over the
+    labels of an optimizer step, of all microbatches and processes, and `eval_loss` is the same over all of the data. Equal weights,
+    `TokenGroups.of_tasks(dataset.tasks, {})`, are the mean over the global batch.
+
+    Batches need `task_id` beside `labels`, or for `TokenGroups.of_chat` `span_id`: those of conversations have it, and with
+    `HuggingFaceFeatureConverter(.., span_id=True)` those of prompts and completions. The `label_ids` that `compute_metrics` gets
+    are two arrays, the labels and these. Not supported: context parallelism, which divides a row.
+    """

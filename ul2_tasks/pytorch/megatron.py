@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ul2_tasks.pytorch.group_losses import GroupLosses, LossGroupWeights
+from ul2_tasks.pytorch.group_losses import GroupLosses
+from ul2_tasks.random_access.token_groups import TokenGroups
 
 try:
     import torch
@@ -17,7 +18,7 @@ try:
 except ImportError as error:
     raise ImportError(f"ul2_tasks.pytorch.megatron needs the packages torch and megatron-core ({error})") from error
 
-__all__ = ["AlignedGPTDataset", "GroupLosses", "LossGroupWeights"]
+__all__ = ["AlignedGPTDataset", "GroupLosses", "TokenGroups"]
 
 TOKENS, LOSS_MASK, SPAN = "_tokens", "_lossmask", "_span"
 _REMEDY = "Copy or write the three pairs of the export again."

@@ -1,22 +1,17 @@
 """t5x with a loss for each group of tokens. Imports t5x, so only gin files that need it import this module.
 
-A batch has an integer for each label: `decoder_task_ids` says of which task of a mixture it is, a denoiser that reads a corpus, and
-`decoder_span_ids` of which loss group of a conversation. So the losses of all groups come from the forward pass that a step makes
-anyway. Groups may have weights. Without these L is t5x's own, the sum of the losses l of all labels, and with them one of
-
-    mean="all"     L = N * sum(w * l) / sum(w)                                w of a label is the product of its groups' weights
-    mean="each"    L = sum over groups of weight * mean(l over the group)     a group without a label in the batch has no part
-
-Sums, means and N, the number of labels, are of the global batch, of all microbatches, devices and processes.
+A batch has an integer for each label, `decoder_task_ids` or `decoder_span_ids`, so the losses of all groups come from the forward
+pass that a step makes anyway; see `token_groups`. Without weights L is t5x's own, the sum of the losses of all labels. With
+mean="all" L is the weighted mean times the number of labels, and with mean="each" the weighted sum of the means. Sums, means and
+counts are of the global batch, of all microbatches, devices and processes.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import flax
 import jax
@@ -26,8 +21,8 @@ from clu import metrics as clu_metrics
 from t5x import losses, models, partitioning, trainer
 from t5x import metrics as t5x_metrics
 
-from ul2_tasks.example_features import TEXT
-from ul2_tasks.random_access.tasks import TaskInfo, label_weights
+from ul2_tasks.random_access.tasks import TaskInfo
+from ul2_tasks.random_access.token_groups import TokenGroups
 from ul2_tasks.t5x.training import Batch, WaitingTrainer
 from ul2_tasks.tasks.converters import (
     ChatFeatureConverter,
@@ -38,28 +33,6 @@ from ul2_tasks.tasks.converters import (
 from ul2_tasks.tasks.providers import is_ours
 
 PARTS = "decoder_parts_in_loss"  # of each label, what its loss is multiplied with in L
-
-
-class TokenGroups(NamedTuple):
-    """The groups of tokens that have a loss of their own.
-
-    Attributes:
-        feature: of a batch, the integer of each label, [B, L] int32.
-        names: for each integer from 0 on, the names of its groups. Labels of -1 are in none.
-    """
-
-    feature: str
-    names: Sequence[tuple[str, ...]]
-
-    def members(self) -> dict[str, tuple[bool, ...]]:
-        """Which integers are in each group, and last that -1 is not."""
-        every = dict.fromkeys(itertools.chain(*self.names))
-        return {name: (*(name in names for names in self.names), False) for name in every}
-
-
-# By `span_id`, of which 0 is not trained on. What is text among conversations is in `other`, too.
-_OTHERS = [("other", "text") if span_id == TEXT else ("other",) for span_id in range(3, 256)]
-LOSS_GROUPS = TokenGroups("decoder_span_ids", [(), ("reasoning",), ("answer",), *_OTHERS])
 
 
 def vocabulary_of(task: str) -> seqio.Vocabulary:
@@ -89,19 +62,6 @@ def tasks_of(mixture: str) -> tuple[TaskInfo, ...]:
     denoisers = [getattr(getattr(task, "denoiser", None), "name", "") for task in tasks]
     found = [TaskInfo(task.name, denoiser, task.corpus.name) for task, denoiser in zip(tasks, denoisers)]
     return tuple(sorted(found, key=lambda info: info.task))
-
-
-def names_of(tasks: Sequence[TaskInfo]) -> list[tuple[str, ...]]:
-    """The names of each task's groups: of its denoiser, or else its own, and of several corpora also of the corpus and its own.
-
-    >>> names_of([TaskInfo("web_r1", "r1", "web"), TaskInfo("web_s", "s", "web")])
-    [('r1',), ('s',)]
-    >>> names_of([TaskInfo("web_r1", "r1", "web"), TaskInfo("code_r1", "r1", "code")])
-    [('web_r1', 'web', 'r1'), ('code_r1', 'code', 'r1')]
-    """
-    if len({info.corpus for info in tasks}) == 1:
-        return [(info.denoiser or info.task,) for info in tasks]
-    return [tuple(filter(None, (info.task, info.corpus, info.denoiser))) for info in tasks]
 
 
 @flax.struct.dataclass
@@ -136,7 +96,7 @@ class _GroupLosses(models.BaseTransformerModel):
         *arguments: Any,
         mixture: str | None = None,
         loss_weights: Mapping[str, float] = MappingProxyType({}),
-        mean: str = "all",
+        mean: Literal["all", "each"] = "all",
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
         loss_normalizing_factor: float | str | losses.SpecialLossNormalizingFactor | None = None,
@@ -148,7 +108,7 @@ class _GroupLosses(models.BaseTransformerModel):
                 task. None for conversations, whose groups are "reasoning", "answer" and "other", and of "other" the "text" that is
                 mixed in.
             loss_weights: the weights of groups in L, by name. With `mean="all"` a group that is not named has 1.
-            mean: "all" or "each", the formula of L, see the module.
+            mean: "all" or "each", the formula of L, see `token_groups`.
             arguments, label_smoothing, z_loss, loss_normalizing_factor, keywords: see the model of t5x; but no
                 `feature_converter_cls`, which is given.
 
@@ -156,21 +116,14 @@ class _GroupLosses(models.BaseTransformerModel):
             ValueError: the mixture has tasks that are not of ul2_tasks; a weight has another name, is negative, or all are 0;
                 `mean` is another word; or with `mean="each"` a label has no named group, or there is a `loss_normalizing_factor`.
         """
-        self.groups, converter = LOSS_GROUPS, self.CONVERTERS[0]
-        if mixture is not None:
+        if mixture is None:
+            self.groups, converter = TokenGroups.of_chat(loss_weights, mean), self.CONVERTERS[0]
+        else:
             tasks = tasks_of(mixture)
-            self.groups = TokenGroups("decoder_task_ids", names_of(tasks))
+            self.groups = TokenGroups.of_tasks(tasks, loss_weights, mean)
             converter = functools.partial(self.CONVERTERS[1], tuple(info.task for info in tasks))
-        weights = label_weights(self.groups.names, loss_weights)
-        if mean not in ("all", "each"):
-            raise ValueError(f"mean must be 'all' or 'each', got {mean!r}.")
         if mean == "each" and loss_normalizing_factor is not None:
             raise ValueError(f"loss_normalizing_factor must be None with mean='each', got {loss_normalizing_factor}. Leave it out.")
-        if mean == "each" and (missing := [names for names in self.groups.names if names and not loss_weights.keys() & {*names}]):
-            raise ValueError(
-                f"loss_weights must name a group of each label with mean='each', got {dict(loss_weights)}. Add one of"
-                f" {sorted({*itertools.chain(*missing)})}."
-            )
         super().__init__(
             *arguments,
             feature_converter_cls=converter,
@@ -179,26 +132,20 @@ class _GroupLosses(models.BaseTransformerModel):
             loss_normalizing_factor=loss_normalizing_factor,
             **keywords,
         )
-        self._of_labels = weights if mean == "all" and len({*weights}) > 1 else []
+        self._feature = f"decoder_{self.groups.feature}s"
+        self._is_weighted = mean == "each" or len({*self.groups.label_weights()}) > 1
         self._of_means = dict(loss_weights) if mean == "each" else {}
         self._settings = {"label_smoothing": label_smoothing, "z_loss": z_loss}
         self._factor = loss_normalizing_factor
 
     def with_parts(self, batch: Batch) -> Batch:
         """The global batch with `PARTS`, [B, L] float32, where L has weights; all are 0 where the weights leave nothing."""
-        if PARTS in batch or not (self._of_labels or self._of_means):
+        if PARTS in batch or not self._is_weighted:
             return batch
-        ids, is_label = batch[self.groups.feature], batch["decoder_loss_weights"] > 0
-        if self._of_labels:
-            each = jnp.where(is_label, jnp.array([*self._of_labels, 1.0])[ids], 0)  # 1 for -1, of tasks that are not trained on
-            total = jnp.sum(each)
-            return {**batch, PARTS: each * jnp.where(total > 0, jnp.sum(is_label) / total, 0)}
-        members = self.groups.members()
-        parts = jnp.zeros(ids.shape)
-        for name, weight in self._of_means.items():
-            is_in = jnp.array(members[name])[ids]
-            parts += weight / jnp.maximum(jnp.sum(is_in), 1) * is_in
-        return {**batch, PARTS: parts}
+        ids, is_label = batch[self._feature], batch["decoder_loss_weights"] > 0
+        counts = jnp.zeros(len(self.groups.names) + 1).at[ids].add(is_label.astype(jnp.float32))  # the last is that of -1
+        parts = self.groups.parts(counts, jnp.asarray)[ids] * is_label
+        return {**batch, PARTS: parts * counts.sum() if self.groups.mean == "all" else parts}
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[jax.Array, dict[str, Any]]:
         """L and its metrics.
@@ -208,7 +155,7 @@ class _GroupLosses(models.BaseTransformerModel):
         """
         batch = self.with_parts(batch)
         logits = self._compute_logits(params, batch, dropout_rng)
-        targets, ids = batch["decoder_target_tokens"], batch[self.groups.feature]
+        targets, ids = batch["decoder_target_tokens"], batch[self._feature]
         factor, weights = losses.get_loss_normalizing_factor_and_weights(self._factor, batch)
         each_loss, each_z_loss = token_losses(logits, targets, **self._settings)
 
@@ -230,7 +177,7 @@ class _GroupLosses(models.BaseTransformerModel):
 
         is_right = jnp.argmax(logits, axis=-1) == targets
         for name, members in self.groups.members().items():
-            is_in = jnp.array(members)[ids]
+            is_in = jnp.asarray(members)[ids]
             tokens = jnp.sum(is_in)
             for key, value in (("loss", each_loss), ("accuracy", is_right)):
                 metrics[f"{key}/{name}"] = Mean(total=jnp.sum(jnp.where(is_in, value, 0)), count=tokens)
