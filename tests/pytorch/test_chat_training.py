@@ -54,7 +54,7 @@ def chats(count=ROWS, spans=(0, 1, 2, 3)) -> list[dict]:
     return [{key: torch.from_numpy(np.array(value)) for key, value in row.items()} for row in rows]
 
 
-def trainer(rows, folder, *, model=None, of=GroupLossTrainer, **settings):
+def trainer(rows, folder, *, model=None, weights=WEIGHTS, **settings):
     arguments = transformers.TrainingArguments(
         str(folder),
         **{"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": ROWS, "learning_rate": 1.0, **settings},
@@ -66,7 +66,7 @@ def trainer(rows, folder, *, model=None, of=GroupLossTrainer, **settings):
         report_to=[],
         disable_tqdm=True,
     )
-    return of(model or llama(), arguments, train_dataset=rows, groups=TokenGroups.of_chat(WEIGHTS))
+    return GroupLossTrainer(model or llama(), arguments, train_dataset=rows, groups=TokenGroups.of_chat(weights))
 
 
 def step(rows, folder, **settings) -> tuple[torch.Tensor, dict]:
@@ -151,6 +151,15 @@ def test_a_step_without_a_span_is_the_others_alone(tmp_path, missing):
         assert not gradient.any()
     else:
         assert_near(gradient, undivided(rows)[0])
+
+
+def test_without_weights_groups_are_measured_and_the_loss_is_trainers_own(tmp_path):
+    rows = chats()
+    gradient, logged = step(rows, tmp_path, weights=None)
+    model, batch = llama(), {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+    model(batch["input_ids"], labels=batch["labels"]).loss.backward()
+    assert_near(gradient, torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert_told(logged, {key: value for key, value in undivided(rows)[1].items() if key != "loss"})
 
 
 def t5():
