@@ -25,7 +25,7 @@ NAMES = {
     "seqio": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter seqio_converter"
     " seqio_source seqio_vocabulary with_mode description_of prepend_mode mix register register_chat register_image_text",
     "t5x": "get_dataset_at_step get_dataset_of_stream",
-    "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses LossGroupWeights GroupLossTrainer"
+    "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses GroupLossMixin GroupLossTrainer"
     " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
 }
 CALLS = {
