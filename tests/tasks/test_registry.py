@@ -72,7 +72,6 @@ def test_the_same_arguments_again_change_nothing():
     [
         ("vocabulary", default_vocabulary()),
         ("denoisers", UL2),
-        ("text_key", "body"),
         ("chunk_tokens", 100),
         ("source", MemoryDataSource(other_documents, validation=0.1)),
         ("source", MemoryDataSource(documents, validation=0.2)),

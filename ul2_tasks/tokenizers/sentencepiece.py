@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 
+from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.tokenizers.base import FileVocabulary, Tokens, load_lock
 from ul2_tasks.tokenizers.model_file import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, read_pieces, with_pieces
@@ -106,7 +107,7 @@ class _Model(Tokens):
     model: bytes
     processor: SentencePieceProcessor
 
-    @functools.cached_property
+    @cached_property
     def shown(self) -> SentencePieceProcessor:
         """The model for decoding: control pieces are user-defined ones in it, because decoding shows these."""
         names, types = read_pieces(self.model)
