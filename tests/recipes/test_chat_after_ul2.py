@@ -16,7 +16,7 @@ pytestmark = pytest.mark.train
 def test_reasoning_and_answers_are_learned_and_a_prompt_is_replied_to(run_recipe):
     output = run_recipe("chat_after_ul2.py", "--use_cpu", without=("tensorflow", "seqio", "gin"))
     for group in ("reasoning", "answer"):
-        before, after = re.findall(rf"'eval_loss_{group}': '([\d.]+)'", output)
+        before, after = re.findall(rf"'eval_loss/{group}': '([\d.]+)'", output)
         assert float(after) < 0.85 * float(before), group
     prompt, data, reply = re.findall(r"^(?:prompt|data|reply): (.*(?:\n(?!data|reply).*)*)", output, re.MULTILINE)
     assert prompt.startswith("[S]<|start|>")
