@@ -46,7 +46,7 @@ def quick_looks(monkeypatch):
     monkeypatch.setattr("ul2_tasks.mixtures.advice.FRACTIONS", (0.71, 0.41, 0.24))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a process imports my_data.py once
 def folder(tmp_path_factory):
     """What the examples of `--help` name."""
     path, documents = tmp_path_factory.mktemp("help"), embedded_documents()[:80]
