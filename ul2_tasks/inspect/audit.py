@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ul2_tasks.files.atomic import check_folder_of, removed_on_failure
 from ul2_tasks.files.systems import move, open_to_write
-from ul2_tasks.inspect.printing import as_shown, bars, list_table, print_checks, print_head
+from ul2_tasks.inspect.printing import APART, bars, list_table, percent, print_checks, print_head
 from ul2_tasks.inspect.report import check_path, printed, verdict, write_page
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.statistics import Check
@@ -239,7 +239,7 @@ def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
         corpora.add_row(each.corpus, *(f"{number:,}" for number in numbers), f"{each.epochs:,.3f}")
     tasks = list_table("task", "examples", "tokens read", "share", "asked for", left=["task"])
     for task in (task for each in audited.corpora for task in each.tasks):
-        shares = as_shown(task.share, "rate"), as_shown(task.asked, "rate")
+        shares = percent(task.share, 2, APART), percent(task.asked, 2, APART)
         tasks.add_row(task.task, f"{task.examples:,}", f"{task.tokens_read:,}", *shares)
     console.print(corpora, "", tasks, "")
     for each in audited.corpora:

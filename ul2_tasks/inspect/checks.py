@@ -15,6 +15,7 @@ from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.reconstruction import Reconstruction, invert
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SPAN_ID, TOKEN_FEATURES, token_features
 from ul2_tasks.inspect.statistics import Check, Counted, Measured
+from ul2_tasks.inspect.view import group_name
 from ul2_tasks.mixtures.chat import Chat, format_of, objective_of
 from ul2_tasks.mixtures.image_text import ImageText, limits_of
 from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks
@@ -34,7 +35,6 @@ COMPARED = 500  # examples of each task that are compared with those of the same
 LEAST_PAIRS = 20  # of examples with the same number, for a verdict on the text that they share
 WINDOW = 16  # tokens: two texts share a passage if so many tokens in a row are equal
 WINDOWS_A_CHUNK = 64  # that are kept of a text, on average
-GROUPS = {1: "reasoning", 2: "answer", 3: "tool calls"}  # the loss groups of the presets
 
 
 class DenoisedCounts:
@@ -180,15 +180,6 @@ class ChatCounts:
 
 
 Counts = DenoisedCounts | ChatCounts
-
-
-def group_name(group: int) -> str:
-    """The name of a loss group, for people.
-
-    >>> group_name(1), group_name(7)
-    ('reasoning', 'loss group 7')
-    """
-    return GROUPS.get(group, f"loss group {group}")
 
 
 @functools.singledispatch

@@ -16,7 +16,7 @@ from rich.text import Text
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.files.systems import exists
-from ul2_tasks.inspect.printing import as_shown, bars, visible
+from ul2_tasks.inspect.printing import APART, bars, percent, visible
 from ul2_tasks.inspect.run import Run, stores
 from ul2_tasks.sources.files import Layout, Shard, format_of
 from ul2_tasks.sources.records import Record, read
@@ -237,7 +237,7 @@ def _lines(found: Contamination, named: Sequence[Named], n: int, path: str) -> I
 
 def _print(console: Console, found: Contamination, named: Sequence[Named], n: int, path: str, count: int) -> None:
     texts, documents, worst = len(named), len(found.found), found.worst
-    share = as_shown(documents / found.documents, "rate")
+    share = percent(documents / found.documents, 2, APART)
     text = Text.assemble((f"{len(worst):,} of {texts:,} texts", "bold"), f" are in {documents:,} documents of {found.corpus}")
     console.print(text.append(f", {share} of its {found.documents:,}"))
     too_short, whole = int(found.variants.too_short.sum()), found.variants.whole
@@ -255,7 +255,7 @@ def _print(console: Console, found: Contamination, named: Sequence[Named], n: in
     table.add_column("begins with", no_wrap=True, overflow="ellipsis")
     for shared in worst[:count]:
         name, begins = named[shared.text].name, " ".join(named[shared.text].text[: 4 * _SHOWN].split())[:_SHOWN]
-        numbers = as_shown(shared.overlap, "percent"), f"{shared.longest:,}", f"{found.documents_of[shared.text]:,}"
+        numbers = percent(shared.overlap, unit=APART), f"{shared.longest:,}", f"{found.documents_of[shared.text]:,}"
         table.add_row(Text(visible(str(name))), *numbers, f"{shared.document}", Text(visible(begins)))
     console.print(table)
     if len(worst) > count:

@@ -25,10 +25,11 @@ from ul2_tasks.corpus.conversations import Chats, conversation_of
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import tokenize_shards
 from ul2_tasks.inspect.lengths import lengths_of_leaf, lenient, problems_of
-from ul2_tasks.inspect.measure import FIRST_TOKENS, RECORDS, WRONG, Beginnings
+from ul2_tasks.inspect.measure import RECORDS, WRONG, Beginnings
 from ul2_tasks.inspect.printing import kinds_lost
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import special_tokens_of
+from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.mixtures.image_text import ImageText, special_tokens_beside
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.tokenizers.base import Vocabulary

@@ -14,10 +14,11 @@ from rich.text import Text
 from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.denoisers.lengths import sentinels_needed
 from ul2_tasks.example_features import token_features
-from ul2_tasks.inspect.measure import FIRST_TOKENS, RECORDS, WRONG, Beginnings, examples_of
+from ul2_tasks.inspect.measure import RECORDS, WRONG, Beginnings, examples_of
 from ul2_tasks.inspect.printing import number, percent, plain_table
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span
 from ul2_tasks.mixtures.chat import Chat
+from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
 from ul2_tasks.random_access.corpora import OrderedCorpus

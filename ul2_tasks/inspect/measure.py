@@ -23,6 +23,7 @@ from ul2_tasks.example_features import token_features
 from ul2_tasks.inspect.checks import Counts, binomial_interval, checks_of, counts_of
 from ul2_tasks.inspect.printing import NOTHING, checks_sentence, checks_table, kinds_lost, number, percent, plain_table, tracked
 from ul2_tasks.inspect.statistics import Check, Checked, Measured, Summary, measure
+from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import OrderedCorpus
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.description import Description
     from ul2_tasks.mixtures.mix import Mix
 
-FIRST_TOKENS = 1 << 17  # the fewest of the texts that are read
 RECORDS = 1000  # the fewest of other kinds that are read, and the documents of a corpus that are looked at
 DECODED = 100  # documents, to count their characters
 WRONG = "wrong"  # the cause of what is left out of records with an error

@@ -19,7 +19,7 @@ from ul2_tasks.inspect.statistics import Check
 
 Item = TypeVar("Item")
 NOTHING = "–"
-NO_BREAK = "\N{NO-BREAK SPACE}"
+APART = "\N{NO-BREAK SPACE}%"  # the unit in sentences and lists
 LINE_END = "⏎\n"
 _MOVING = ("Cc", "Zl", "Zp")  # the Unicode categories of characters that move the cursor
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of writing
@@ -43,23 +43,6 @@ def _visible(character: str) -> str:
     return character if is_text else f"\\u{ord(character):04x}"
 
 
-def as_shown(value: float | None, kind: str) -> str:
-    """Formats a number: a "count", "decimal", "percent", "rate" (with more digits), "p" (a probability) or "plain".
-
-    >>> as_shown(4000, "count"), as_shown(3.2, "decimal"), as_shown(0.5, "plain"), as_shown(None, "count")
-    ('4,000', '3.20', '0.5', '–')
-    >>> as_shown(0.1258, "percent").split(), as_shown(0.1258, "rate").split(), as_shown(0.00004, "p")
-    (['12.6', '%'], ['12.58', '%'], '4e-05')
-    """
-    if value is None:
-        return NOTHING
-    if kind in ("percent", "rate"):
-        return f"{100 * value:.{1 if kind == 'percent' else 2}f}{NO_BREAK}%"
-    if kind == "p":
-        return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
-    return format(value, {"count": ",d" if isinstance(value, int) else ",.10g", "decimal": ",.2f", "plain": ",.10g"}[kind])
-
-
 def checks_table(checks: Sequence[Check]) -> Table:
     """A row for each check."""
     table = Table(title="Checks", title_justify="left")
@@ -76,9 +59,13 @@ def checks_sentence(checks: Sequence[Check]) -> str:
     return f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
 
 
-def percent(part: float | None) -> str:
-    """A part of a whole, such as 12.5%."""
-    return NOTHING if part is None else f"{part:.1%}"
+def percent(part: float | None, digits: int = 1, unit: str = "%") -> str:
+    """A part of a whole, with so many digits behind the point.
+
+    >>> percent(0.1258), percent(0.1258, 2), percent(None)
+    ('12.6%', '12.58%', '–')
+    """
+    return NOTHING if part is None else f"{100 * part:.{digits}f}{unit}"
 
 
 def number(value: float | None) -> str:

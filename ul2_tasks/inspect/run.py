@@ -79,25 +79,10 @@ class Run:
     @cached_property
     def parts(self) -> list[tuple[int, int, Examples]]:
         """What the run reads, with each list that was left out: its elements [first, stop), and the examples."""
+        shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "pack", "cache_dirs")}
         if self.is_beginning:
-            beginning = first_examples(
-                self.mixture,
-                self.sequence_length,
-                split=self.split,
-                seed=self.seed,
-                pack=self.pack,
-                cache_dirs=self.cache_dirs,
-            )
-            return [(0, NO_END, beginning)]
-        found = examples(
-            self.mixture,
-            self.sequence_length,
-            split=self.split,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            pack=self.pack,
-            cache_dirs=self.cache_dirs,
-        )
+            return [(0, NO_END, first_examples(self.mixture, self.sequence_length, **shared))]
+        found = examples(self.mixture, self.sequence_length, shuffle=self.shuffle, **shared)
         lists = [*self.earlier, (NO_END, self.exclude)]
         return [
             (first, stop, leave_out(found, each, self.skip, self.batch_size, self.first_step))

@@ -7,11 +7,12 @@ number of an example or row -> Numbering.slots   the task and the location of ea
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from ul2_tasks.random_access.sequence import Examples, Location
 from ul2_tasks.store.provenance import Origin
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
-GROUPS = {1: "reasoning", 2: "answer", 3: "tool calls"}
+GROUPS = {1: "reasoning", 2: "answer", 3: "tool calls"}  # the loss groups of the presets
 _AT_A_TIME = 1024  # elements that are searched for examples of a task
 _TOLD = 3  # origins of an example
 
@@ -80,22 +81,30 @@ class View:
         return {**dataclasses.asdict(self), "origins": self.origins and list(map(plain_origin, self.origins))}
 
 
-class Viewer(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Viewer(abc.ABC):
     """A task whose examples are looked at: what a kind of data answers."""
+
+    member: Task
+    corpus: OrderedCorpus
 
     @property
     def name(self) -> str:
         """See `View.name`."""
+        return self.member.denoiser
 
     @property
     def features(self) -> Mapping[str, Feature]:
         """Those of its examples."""
+        return self.member.features
 
     @property
+    @abc.abstractmethod
     def in_words(self) -> str:
         """What its examples are."""
 
-    def look(self, example: Mapping[str, Any], location: Location, /) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+    @abc.abstractmethod
+    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
         """The numbers and the features of an example, see `View`."""
 
 
@@ -128,11 +137,12 @@ def views(examples: Examples, numbers: Sequence[int], count: int | None = None, 
     chosen = _chosen(examples.numbering, numbers, count, list(viewers))
     wanted = sorted({number for of_task in chosen.values() for number, _ in of_task})
     made: dict[int, Any] = dict(zip(wanted, examples.epochs().__getitems__(wanted)))
+    located = {number: locations_of(examples, number) for number in wanted}
     is_packed, found = bool(examples.numbering.packed), []
     for task, of_task in chosen.items():
         viewer = viewers[task]
         for number, segment in of_task:
-            location = locations_of(examples, number)[segment - 1]
+            location = located[number][segment - 1]
             example = in_row(made[number], segment, viewer.features) if is_packed else made[number]
             numbers_, features = viewer.look(example, location)
             ids = {key: example[key].tolist() for key in token_features(viewer.features)}
@@ -228,19 +238,8 @@ def plain_origin(origin: Origin) -> dict[str, object]:
     return {**origin._asdict(), "hash": f"{origin.hash:016x}"}
 
 
-class TextViewer(NamedTuple):
+class TextViewer(Viewer):
     """A denoiser of text."""
-
-    member: Task
-    corpus: OrderedCorpus
-
-    @property
-    def name(self) -> str:
-        return self.member.denoiser
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        return self.member.features
 
     @property
     def in_words(self) -> str:
@@ -260,19 +259,8 @@ class TextViewer(NamedTuple):
         return _denoised(example, solution.configuration.denoiser, solution.special, np.flatnonzero(np.concatenate(borders)), read)
 
 
-class ImageViewer(NamedTuple):
+class ImageViewer(Viewer):
     """A denoiser of interleaved texts and images."""
-
-    member: Task
-    corpus: OrderedCorpus
-
-    @property
-    def name(self) -> str:
-        return self.member.denoiser
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        return self.member.features
 
     @property
     def _limits(self) -> Any:
@@ -329,19 +317,12 @@ def _fields(denoiser: Denoiser) -> str:
     return ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())
 
 
-class ChatViewer(NamedTuple):
+class ChatViewer(Viewer):
     """Conversations in a format."""
-
-    member: Task
-    corpus: OrderedCorpus
 
     @property
     def name(self) -> str:
         return self.corpus.data.index.objective.format
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        return self.member.features
 
     @property
     def in_words(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.corpus.corpus import Corpus
@@ -229,24 +229,6 @@ def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = 
 def _tasks(mixture: Mixture, corpus: Corpus) -> list[DescribedTask]:
     tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
     return sorted(tasks, key=lambda task: task.name)
-
-
-OfDenoiser = TypeVar("OfDenoiser", bound="HasDenoiser")
-
-
-class HasDenoiser(Protocol):
-    """A task with a denoiser."""
-
-    @property
-    def denoiser(self) -> Denoiser: ...
-
-
-def with_denoisers(mixture: str, tasks: Sequence[OfDenoiser], denoisers: Collection[str] | None) -> list[OfDenoiser]:
-    """Those of a mixture's tasks that have these denoisers; all where that is None. Raises a ValueError for other names."""
-    names = list(dict.fromkeys(task.denoiser.name for task in tasks))
-    if unknown := sorted(set(denoisers or ()) - set(names)):
-        raise ValueError(f"the denoiser must be one of {names} in {mixture!r}, got {unknown}.")
-    return [task for task in tasks if denoisers is None or task.denoiser.name in denoisers]
 
 
 def solved_members(

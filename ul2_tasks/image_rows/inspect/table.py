@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.image_rows.inspect.measure import PERCENTS, ImageSourceStatistics, ImageStatistics
-from ul2_tasks.inspect.printing import as_shown, plain_table, shown_problems
+from ul2_tasks.inspect.printing import APART, percent, plain_table, shown_problems
 
 _PARTS = {"tokens": "tokens", "vit": "ViT patches", "vae": "patches of latents"}
 _KINDS = {"text": "texts", "vit": "images for the ViT", "clean": "clean latents", "noised": "noised latents"}
@@ -52,7 +52,7 @@ def shown_elements(source: ImageSourceStatistics) -> str:
     """How many elements of each kind there are, and how many of them are dropped, in words."""
     said = []
     for kind, found in source.elements.items():
-        dropped = f" ({as_shown(found['dropped'] / found['all'], 'percent')} dropped)" if found["dropped"] else ""
+        dropped = f" ({percent(found['dropped'] / found['all'], unit=APART)} dropped)" if found["dropped"] else ""
         said.append(f"{found['all']:,} {_KINDS.get(kind, kind)}{dropped}")
     return ", ".join(said)
 
@@ -68,7 +68,7 @@ def sentences_on_rows(statistics: ImageStatistics) -> Iterator[str]:
     if not statistics.rows:
         yield "no rows, since no record makes a sample that fits; `ul2 doctor` says why"
         return
-    fill = ", ".join(f"{as_shown(fill, 'percent')} of {part(name)}" for name, fill in statistics.fill.items() if fill is not None)
+    fill = ", ".join(f"{percent(fill, unit=APART)} of {part(name)}" for name, fill in statistics.fill.items() if fill is not None)
     yield f"{statistics.rows:,} rows of {statistics.samples:,} samples" + (f"; they fill {fill}" if fill else "")
     lacking = {"vit": "no image for the ViT", "vae": "no latents", "text": "no text that is learned"}
     if any(statistics.lacking.values()):
