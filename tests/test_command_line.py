@@ -166,6 +166,7 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["show", "--step", "3", "--run", "folder"], "ul2_run.json"),
     (["show", "my_data.py:mine", "--corpus", "a", "--preset", "UL2"], "--corpus, --preset must be left out with FILE.py:OBJECT"),
     (["show", "my_data.py:nothing"], "nothing is named 'nothing'"),
+    (["show", "my_data.py:nothing"], "my_data.py, or what it registers."),  # and no option that FILE.py excludes
     (["show", "my_data.py:Mixture"], "NAME must be FILE.py:OBJECT of a Mixture"),
     (["show", "images", "--corpus", "texts/a.jsonl"], "NAME must be a name of your own"),
     (["show", "no.py:both"], "with a file that exists"),

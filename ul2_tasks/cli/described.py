@@ -19,6 +19,7 @@ from ul2_tasks.sources.memory import texts_in_memory
 
 _BUILT_IN = {"ul2": Mixture, "ul2_mix": Mixture, **dict.fromkeys(("chat", *(f"chat_{each}" for each in FORMATS)), Chat)}
 _PACKED_ROWS = "images"  # the built-in records
+_INSTEAD = "Pass --corpus to create it, or FILE.py:OBJECT with the file that describes or registers it."
 _LENGTHS = {CHAT: {"tokens": None}, PROMPT_COMPLETION: {"inputs": None, "targets": None}}
 
 
@@ -77,7 +78,8 @@ def _in_file(path: str, name: str) -> tuple[Any, str | None]:
     if isinstance(found, Description | Mix):
         return found, None
     if isinstance(found, str):
-        return _registered(found), next((each for each in FORMATS if found.endswith(f"_{each}")), None)
+        instead = f"Name an object of {file}, or what it registers."
+        return _registered(found, instead), next((each for each in FORMATS if found.endswith(f"_{each}")), None)
     recipe = _recipe_of(found)
     if recipe is None:
         raise ValueError(
@@ -110,8 +112,11 @@ def packed_rows() -> Any:
     return command
 
 
-def _registered(name: str) -> Description | Mix:
-    """What is registered with SeqIO under this name, or under NAME_mix or NAME_chat: by FILE.py, or the program that calls this."""
+def _registered(name: str, instead: str = _INSTEAD) -> Description | Mix:
+    """What is registered with SeqIO under this name, or under NAME_mix or NAME_chat: by FILE.py, or the program that calls this.
+
+    Raises a ValueError where nothing is, which says what to do `instead`.
+    """
     if (found := Mixture().tasks.get(name)) is not None:
         return found
     registry = sys.modules.get("ul2_tasks.tasks.names")  # which whatever registers a name imports
@@ -119,7 +124,4 @@ def _registered(name: str) -> Description | Mix:
     for each in (f"{name}_mix", name, f"{name}_{CHAT}"):
         if registry and each in names:
             return registry.description_of(each)
-    raise ValueError(
-        f"nothing is named {name!r} (known: {sorted(names)}). Pass --corpus to create it, or FILE.py:OBJECT with the file that"
-        " describes or registers it."
-    )
+    raise ValueError(f"nothing is named {name!r} (known: {sorted(names)}). {instead}")
