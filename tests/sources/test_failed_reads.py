@@ -15,7 +15,7 @@ from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
 from image_sources import made, write_tar
 from rich.console import Console
 from support import byte_vocabulary, corpus_named, records_of
-from test_sources import write_arrow, write_arrow_stream, write_json, write_lines, write_parquet, write_tfrecord
+from test_sources import write_arrow, write_arrow_stream, write_csv, write_json, write_lines, write_parquet, write_tfrecord
 
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
 from ul2_tasks.corpus.build_cache import build
@@ -44,6 +44,7 @@ TEXT_FILES = {
     "a.txt": (write_lines, {"documents": "line"}),
     "paragraphs.txt": (lambda path, texts: path.write_text("\n\n".join(texts)), {"documents": "paragraph"}),
     **{f"a.jsonl{suffix}": (write_json, {}) for suffix in ("", ".gz", ".bz2", ".xz", ".zst")},
+    "a.csv": (write_csv, {}),
     "a.parquet": (write_parquet, {}),
     "a.arrow": (write_arrow, {}),
     "a.tfrecord": (write_tfrecord, {}),

@@ -17,8 +17,8 @@ from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.tfrecords import read_file
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
 from ul2_tasks.scalars import check_split
+from ul2_tasks.sources.lines import row_in_file
 from ul2_tasks.sources.records import Record, in_lists
-from ul2_tasks.sources.rows import row_in_file
 from ul2_tasks.sources.splits import id_hash
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.index import dtype_of

@@ -15,31 +15,16 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from ul2_tasks.files.opening import COMPRESSIONS
 from ul2_tasks.files.systems import check_bucket, file_system, info, infos, is_local, read
 from ul2_tasks.files.walking import below, matching
 
-# The formats that names say.
-FORMATS = {
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-    ".tar": "tar",
-}
 # What tells two contents of a file apart, as file systems name it: the surest first, and last when it was changed.
 _MARKS = (
     *("generation", "ETag", "etag", "blob_id", "sha", "Content-MD5", "Digest", "mtime_nsec", "LastModified", "Last-Modified"),
     *("last_modified", "updated", "mtime", "modified", "modify", "last_write_time", "created"),
 )
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(:[\w.-]+)?")  # OWNER/NAME, OWNER/NAME:CONFIG
+_ENDING = re.compile(r"\.[a-z]+$")  # of a file's name
 
 
 def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
@@ -62,16 +47,6 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
         for name in sorted(names):
             found.setdefault(os.path.normpath(name) if is_local(name) else name, name)
     return list(found.values())
-
-
-def named_format(path: str) -> str | None:
-    """The format that a file's or glob's name ends with; None where the name does not say.
-
-    >>> named_format("corpus/*.jsonl.gz")
-    'jsonl'
-    """
-    name, suffix = os.path.splitext(path)
-    return FORMATS.get((os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix).lower())
 
 
 def stamp(path: str) -> str:
@@ -180,7 +155,7 @@ def _no_match(pattern: str) -> str:
     if os.path.isdir(pattern):
         return f"no file is in the folder {pattern!r}, nor below it. Pass a file, a folder or a glob."
     where = "" if not is_local(pattern) or os.path.isabs(pattern) else f" in the folder {os.getcwd()}"
-    if _HUB_ID.fullmatch(pattern) and named_format(pattern) is None:
+    if _HUB_ID.fullmatch(pattern) and not _ENDING.search(pattern):
         what = f", or, for a dataset of Hugging Face's hub, 'hf:{pattern}'"
     else:
         what = ", such as 'corpus/*.jsonl.gz'"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.kept_counts import beside
-from ul2_tasks.files.listing import contents, local_path, named_format, real_path
+from ul2_tasks.files.listing import contents, local_path, real_path
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 from ul2_tasks.files.retries import retried
 from ul2_tasks.files.systems import parallel_map
@@ -22,8 +22,8 @@ from ul2_tasks.images.paths import folder_of
 from ul2_tasks.images.problems import is_of_content, sentence_of
 from ul2_tasks.scalars import digest_of
 from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.formats import named_format, rows
 from ul2_tasks.sources.image_files import WHOLE, plain_name, record_files, with_paths
-from ul2_tasks.sources.rows import rows
 from ul2_tasks.sources.tar import places_of
 
 _LINES, _SAMPLES, _HELD = 256, 64, 64  # records of a piece

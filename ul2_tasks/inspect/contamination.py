@@ -18,7 +18,8 @@ from ul2_tasks.files.atomic import check_folder_of, write_atomically
 from ul2_tasks.files.systems import exists
 from ul2_tasks.inspect.printing import APART, bars, percent, visible
 from ul2_tasks.inspect.run import Run, stores
-from ul2_tasks.sources.files import Layout, Shard, format_of
+from ul2_tasks.sources.files import Layout, Shard
+from ul2_tasks.sources.formats import format_of
 from ul2_tasks.sources.records import Record, read
 from ul2_tasks.store.ngrams import Texts
 from ul2_tasks.store.read import TokenStore

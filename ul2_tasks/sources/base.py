@@ -79,7 +79,7 @@ class DataSource(abc.ABC):
 class RecordSource(DataSource):
     """A corpus that Python reads, in shards that hosts and workers share out.
 
-    `groups` are the splits that one reading gives.
+    Another format of files needs no class, but a function: see `formats`. `groups` are the splits that one reading gives.
     """
 
     def __init__(self, splits: Iterable[str], text_key: str = "text", id_key: str | None = None):

@@ -48,7 +48,8 @@ def open_source(
             use it; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
             in the same split on every machine and in every order.
-        format: of files, "text", "jsonl", "parquet", "arrow", "tfrecord" or "tar"; by default the one that their names end with.
+        format: of files, "text", "jsonl", "csv", "parquet", "arrow", "tfrecord" or "tar"; by default what their names end
+            with.
         documents: the documents of text files: "line", "file", or "paragraph", which ends at blank lines. Text files need it, and
             other files do not support it.
         eod: of "megatron:", the token that ends each document and is removed; see `MegatronSource`.

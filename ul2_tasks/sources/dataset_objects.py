@@ -11,9 +11,8 @@ from ul2_tasks.files.listing import contents
 from ul2_tasks.files.retries import retried_items
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields, check_kind
-from ul2_tasks.sources.files import MAX_SHARDS, Layout, Shard, numbered
+from ul2_tasks.sources.files import MAX_SHARDS, At, Layout, Shard, numbered
 from ul2_tasks.sources.records import Record, document_of
-from ul2_tasks.sources.rows import At
 
 if TYPE_CHECKING:
     import datasets

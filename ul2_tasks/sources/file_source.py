@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ul2_tasks.files import listing
-from ul2_tasks.sources import files
+from ul2_tasks.sources import files, formats
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields
 from ul2_tasks.sources.files import Layout, Shard
 from ul2_tasks.sources.records import Record, read
-from ul2_tasks.sources.rows import fields, rows_read
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
 
@@ -20,7 +19,7 @@ _SHARDS_LOOKED_AT = 16  # to know the fields, as the first files may have no rec
 
 
 class FileSource(RecordSource):
-    """Text, JSON Lines, Parquet, Arrow and TFRecord files of any file system, compressed or not.
+    """Files of any file system, compressed or not; see `formats` for what they may be.
 
     Fewer than 64 files are split into shards, so that there is enough to share out: uncompressed JSON Lines and text with a
     document a line at any line, Parquet at row groups, and Arrow at record batches.
@@ -37,7 +36,7 @@ class FileSource(RecordSource):
         as_json: bool = False,
     ):
         """See `open_source` for the arguments; `split_to_files` has the files of each split."""
-        expected = {"format": (format, dict.fromkeys(listing.FORMATS.values())), "documents": (documents, files.DOCUMENTS)}
+        expected = {"format": (format, formats.FORMATS), "documents": (documents, files.DOCUMENTS)}
         for name, (value, choices) in expected.items():
             if value is not None and value not in choices:
                 raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
@@ -71,7 +70,7 @@ class FileSource(RecordSource):
         return read(shard, self.layout(shard.split))
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
-        return rows_read(shard, self.layout(shard.split), records, last)
+        return formats.rows_read(shard, self.layout(shard.split), records, last)
 
     def layout(self, split: str) -> Layout:
         """How the documents of a split lie in its files. Lists the files."""
@@ -81,9 +80,9 @@ class FileSource(RecordSource):
         """The shards of a split's files. Lists the files, and reads the fields of the first file that has any."""
         if split not in self._shards:
             paths, layout = self._list(split)
-            found = files.shards_of(paths, layout)
+            found = formats.shards_of(paths, layout)
             for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
-                if names := fields(shard, layout):
+                if names := formats.fields(shard, layout):
                     check_fields(shard.path, names, layout)
                     break
             self._shards[split] = files.numbered(split, found)
@@ -94,7 +93,7 @@ class FileSource(RecordSource):
             paths = listing.list_files(self._files[split])
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
-            format = self._formats[split] = self._layout.format or files.format_of(paths)
+            format = self._formats[split] = self._layout.format or formats.format_of(paths)
             self._check_format(split)
             self._listed[split] = paths, dataclasses.replace(self._layout, format=format)
         return self._listed[split]
@@ -153,5 +152,5 @@ def _without_manifests(paths: list[str], patterns: str | list[str]) -> list[str]
 
 def _named_format(patterns: str | list[str]) -> str | None:
     """The format that the names of all paths and globs end with; None where they do not say, or say several."""
-    formats = {listing.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
-    return formats.pop() if len(formats) == 1 else None
+    named = {formats.named_format(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)}
+    return named.pop() if len(named) == 1 else None

@@ -1,19 +1,12 @@
-"""How documents lie in files, and how files are split into shards that can be read side by side."""
+"""How documents lie in files, in which shards these are read, and where a document is."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import os
-from collections.abc import Container, Iterable, Sequence
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ul2_tasks.example_features import CONVERSATION_FIELDS
-from ul2_tasks.files.listing import FORMATS, named_format
-from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.files.systems import parallel_map, sizes
 
 DOCUMENTS = ("line", "paragraph", "file")
 ID = "id"  # the field that is taken for the id where no other is named
@@ -23,7 +16,19 @@ MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
 OF_TOKENS = "Of files of tokens, the pairs of Megatron-LM are read, as 'megatron:PREFIX'; write others as such, or as text."
 MAX_SHARDS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough shards to share
-_MIN_SHARD, _MAX_SHARD = 1 << 16, 1 << 30  # bytes
+
+
+Rows: TypeAlias = Iterator[tuple[Any, dict[str, Any] | ValueError]]  # each with where it is
+
+
+class At(NamedTuple):
+    """Where a record is: the place in words, and its row in the file or, see `Shard.before`, the shard."""
+
+    words: str
+    row: int
+
+    def __str__(self) -> str:
+        return self.words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Layout:
     """How documents lie in files.
 
     Attributes:
-        format: "text", "jsonl", "parquet", "arrow", "tfrecord" or "tar"; None for the one that the name of each file ends with.
+        format: the name of one of `formats.FORMATS`; None for the one that the name of each file ends with.
         documents: what a document is in text files: a "line", a "file", or a "paragraph", which ends at blank lines; None for
             other formats.
         text_key: the field, column or feature that holds the text.
@@ -74,10 +79,6 @@ class Layout:
         default = Layout(None)
         return [f"{name}={value!r}" for name, value in dataclasses.asdict(self).items() if value != getattr(default, name)]
 
-    def format_of(self, path: str) -> str | None:
-        """The format of a file."""
-        return self.format or named_format(path)
-
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""
         if self.text_key not in present:
@@ -115,72 +116,3 @@ class Shard:
 def numbered(split: str, shards: Sequence[Shard]) -> list[Shard]:
     """The shards of a split, each with its number."""
     return [dataclasses.replace(shard, split=split, number=number, of=len(shards)) for number, shard in enumerate(shards)]
-
-
-def format_of(paths: Iterable[str]) -> str:
-    """The one format that the names of all files end with. Names that say none, or several, are refused."""
-    formats: dict[str, str] = {}
-    for path in paths:
-        format = named_format(path)
-        if format is None:
-            raise ValueError(
-                f"{path!r} must have a name that ends in one of {' '.join(FORMATS)}, also compressed ({' '.join(COMPRESSIONS)})."
-                f" Pass format, one of {sorted(set(FORMATS.values()))}. {OF_TOKENS}"
-            )
-        formats.setdefault(format, path)
-    if len(formats) > 1:
-        raise ValueError(
-            f"files must be of one format, got several, such as {formats}. Register those of each format separately, and mix them."
-        )
-    return next(iter(formats))
-
-
-def shards_of(paths: Sequence[str], layout: Layout) -> list[Shard]:
-    """The shards of files: one for each file, or several where there are few files and they can be read from the middle.
-
-    Raises a ValueError where all files are empty, or no file has a row.
-    """
-    lengths = sizes(paths)
-    if not any(lengths):
-        raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
-    if len(paths) >= MAX_SHARDS:
-        return [Shard(path) for path in paths]
-    length = min(max(-(-sum(lengths) // MAX_SHARDS), _MIN_SHARD), _MAX_SHARD)
-
-    def split(path: str, size: int) -> list[Shard]:
-        format = layout.format_of(path)
-        if format in ("parquet", "arrow"):
-            return _groups(path, format)
-        is_lines = format == "jsonl" or (format == "text" and layout.documents == "line")
-        return _ranges(path, size, length) if is_lines else [Shard(path)]
-
-    if found := list(itertools.chain(*parallel_map(lambda each: split(*each), zip(paths, lengths)))):
-        return found
-    raise ValueError(f"files must hold a document, but none of the {len(paths)} files has a row, the first is {paths[0]!r}.")
-
-
-def _ranges(path: str, size: int, length: int) -> list[Shard]:
-    """Shards of about equal size, at most `length` bytes each; a single one of a compressed file, which has no middle."""
-    if size <= length or os.path.splitext(path)[1] in COMPRESSIONS:
-        return [Shard(path)]
-    count = -(-size // length)
-    bounds = [size * index // count for index in range(count + 1)]
-    return [Shard(path, start, stop, before=None) for start, stop in itertools.pairwise(bounds)]
-
-
-def _groups(path: str, format: str) -> list[Shard]:
-    """A shard for each row group or record batch; a single one where the file does not say how many it has."""
-    try:
-        with open_file(path) as file:
-            if format == "parquet":
-                metadata = pq.ParquetFile(file).metadata
-                rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-                befores: list[int | None] = [*itertools.accumulate(rows, initial=0)][:-1]
-            else:
-                count = pa.ipc.open_file(file).num_record_batches
-                befores = [0] if count == 1 else [None] * count
-    except (*CORRUPT, OSError) as error:
-        if is_unreachable(error):
-            raise
-        return [Shard(path)]
-    return [Shard(path, group, group + 1, before) for group, before in enumerate(befores)]

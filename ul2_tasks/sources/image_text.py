@@ -19,11 +19,12 @@ from ul2_tasks.images.problems import check_of_record, sentence_of
 from ul2_tasks.images.schemas import vlm_sft
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource, kept
-from ul2_tasks.sources.files import ID, Shard, numbered, shards_of
+from ul2_tasks.sources.files import ID, At, Rows, Shard, numbered
+from ul2_tasks.sources.formats import rows, rows_read, shards_of
 from ul2_tasks.sources.image_examples import serialized
 from ul2_tasks.sources.image_files import WHOLE, check_no_dataset, plain_name, record_files, with_paths
+from ul2_tasks.sources.lines import Line
 from ul2_tasks.sources.records import Record, as_id
-from ul2_tasks.sources.rows import At, Line, Rows, rows, rows_read
 from ul2_tasks.sources.words import CannotTellError, name_of, words_of
 
 _Schema: TypeAlias = Callable[[Mapping[str, Any], Draws], Iterable[Element]]

@@ -1,4 +1,4 @@
-"""JSON of files, of which any line may be none."""
+"""Values of files: JSON, of which any line may be none; and bytes that are texts."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def parsed_json(line: str | bytes) -> object:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         return error
+
+
+def as_text(value: object) -> object:
+    """Bytes as a text; anything else as it is."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

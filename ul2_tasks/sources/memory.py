@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ul2_tasks.cached import cached_property
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.base import RecordSource
-from ul2_tasks.sources.files import Shard, numbered
+from ul2_tasks.sources.files import At, Shard, numbered
 from ul2_tasks.sources.records import Record
-from ul2_tasks.sources.rows import At
 from ul2_tasks.sources.splits import check_fraction, hash_fraction
 from ul2_tasks.sources.words import name_of
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.scalars import is_empty
 from ul2_tasks.sources.files import ID, MESSAGES, METADATA, Layout, Shard
-from ul2_tasks.sources.json_values import parsed_json
-from ul2_tasks.sources.rows import as_text, fields, rows
+from ul2_tasks.sources.formats import fields, rows
+from ul2_tasks.sources.json_values import as_text, parsed_json
 
 PROBLEM = "problem"  # the name of this feature in a dataset
 

@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from ul2_tasks.sources.files import At, Layout, Rows, Shard
 from ul2_tasks.sources.json_values import json_object
 
 _logger = logging.getLogger(__name__)
@@ -17,7 +18,14 @@ _IMAGES = {"jpg", "jpeg", "png", "webp", "gif", "bmp"}
 _VIDEOS = {"mp4", "webm", "mov", "mkv", "avi"}
 
 
-def samples_of(file: BinaryIO, path: str) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
+def tar_rows(file: BinaryIO, shard: Shard, layout: Layout) -> Rows:
+    """The samples of a tar from the beginning of a shard on."""
+    file.seek(shard.start)
+    for number, (key, sample) in enumerate(_samples_of(file, shard.path), shard.before or 0):
+        yield At(f"{shard.path}, sample {number} ({key})", number), sample
+
+
+def _samples_of(file: BinaryIO, path: str) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
     """The name and the fields of each sample: `image`, `video`, `captions` of a .txt, the fields of a .json, and others.
 
     Others are there as bytes, by what follows the first stop of their names. A sample that is wrong is a ValueError.

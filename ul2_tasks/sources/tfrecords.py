@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ul2_tasks.compiled import compiled
 from ul2_tasks.files.opening import CorruptFileError
+from ul2_tasks.sources.files import At, Layout, Rows, Shard
+from ul2_tasks.sources.json_values import as_text
 
 _HEAD = struct.Struct("<QI")  # how many bytes a record has, and the checksum of that
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, reversed
@@ -41,6 +43,23 @@ def checksum(data: bytes) -> int:
     """
     crc = int(_crc32c(np.frombuffer(data, np.uint8), _TABLE))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def tfrecord_rows(file: BinaryIO, shard: Shard, layout: Layout) -> Rows:
+    """The examples of TFRecords. Of a feature that the layout does not read there is no value."""
+    for number, record in enumerate(records_of(file), 1):
+        row: dict[str, Any] | ValueError
+        try:
+            features = features_of(record).items()
+            row = {name: _plain(values_of(feature)) if layout.wants(name) else None for name, feature in features}
+        except ValueError as error:
+            row = ValueError(f"is not a tf.Example: {error}")
+        yield At(f"{shard.path}, record {number}", number), row
+
+
+def _plain(values: list) -> object:
+    """The value of a feature that has one; else all of them."""
+    return values[0] if len(values) == 1 else [*map(as_text, values)]
 
 
 def records_of(file: BinaryIO) -> Iterator[bytes]:

@@ -19,11 +19,10 @@ from ul2_tasks.example_features import DOCUMENTS_PER_BATCH, IMAGES
 from ul2_tasks.files import listing
 from ul2_tasks.scalars import short
 from ul2_tasks.sources.base import DataSource, RecordSource, TfdsName, as_source
-from ul2_tasks.sources.files import Shard, numbered
+from ul2_tasks.sources.files import At, Shard, numbered
 from ul2_tasks.sources.image_examples import TEXTS, WHERE, serialized
 from ul2_tasks.sources.image_text import ImageTextSource
 from ul2_tasks.sources.records import PROBLEM, Record
-from ul2_tasks.sources.rows import At
 from ul2_tasks.sources.words import CannotTellError, code_of, named, plain, words_of
 from ul2_tasks.tasks.graphs import no_autograph
 from ul2_tasks.tasks.streams import dataset_of
