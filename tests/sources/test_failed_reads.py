@@ -3,7 +3,6 @@
 import functools
 import gzip
 import json
-import pathlib
 import resource
 
 import datasets
@@ -17,7 +16,7 @@ from rich.console import Console
 from support import byte_vocabulary, corpus_named, records_of
 from test_sources import write_arrow, write_arrow_stream, write_csv, write_json, write_lines, write_parquet, write_tfrecord
 
-from ul2_tasks import T5GEMMA2, open_image_text, open_source, open_vocabulary, register
+from ul2_tasks import T5GEMMA2, open_image_text, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries
 from ul2_tasks.files.listing import list_files
@@ -27,7 +26,6 @@ from ul2_tasks.images import pixels
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.sources.dataset_objects import DatasetSource
 from ul2_tasks.sources.files import Shard
-from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
 
@@ -239,15 +237,6 @@ def test_rows_of_a_dataset_that_streams_are_read_on_after_a_fault():
     left[:] = [FAULTS["aiohttp"]] * 10
     with pytest.raises(OSError, match=r"IterableDataset.*split train.*ClientPayloadError"):
         list(records_of(source))
-
-
-def test_a_tokenizer_is_read_whole_or_not_at_all(tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(pathlib.Path(DEFAULT_MODEL).read_bytes())
-    wanted = open_vocabulary(str(tmp_path / "tokenizer.model")).encode("a tokenizer")
-    path = f"faulty://{tmp_path}/tokenizer.model"
-    for number in range(3):
-        FaultyFileSystem.fails(FAULTS["time-out"], number)
-        assert open_vocabulary(path).encode("a tokenizer") == wanted
 
 
 @pytest.mark.parametrize("pattern", ["", "/*/a.jsonl", "/**", "/b/*"])

@@ -7,7 +7,6 @@ import json
 import lzma
 import tarfile
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -164,21 +163,6 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     assert (found[1][0], found[8][0]) == (f"{tmp_path}/a.jsonl, line 2", f"{tmp_path}/b.tar, sample 2 (2)")
 
 
-def test_rows_of_a_damaged_row_group_are_told_one_by_one(tmp_path):
-    path = tmp_path / "a.parquet"
-    write_parquet(path, [{"image": b"%05d" % number * 300} for number in range(40)], compression="zstd", use_dictionary=False)
-    group = pq.ParquetFile(path).metadata.row_group(1).column(0)
-    content = bytearray(path.read_bytes())
-    content[group.data_page_offset + 40 : group.data_page_offset + group.total_compressed_size] = bytes(
-        group.total_compressed_size - 40
-    )
-    path.write_bytes(content)
-    found = all_of(open_records(path))
-    assert [isinstance(record, ValueError) for _, record in found] == [False] * 20 + [True] * 20
-    assert found[39][0] == f"{path}, row group 1, row 19"
-    assert str(found[39][1]).startswith("is lost, as its row group is corrupt: ")
-
-
 def test_a_file_that_has_become_shorter_is_told(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("{}\n" * 5)
@@ -220,23 +204,6 @@ def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix
     records = [record for _, record in all_of(whole)]
     assert [record for _, record in all_of(alone)] == records
     assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
-
-
-def test_values_in_values_without_end_are_a_problem_of_their_record(tmp_path):
-    deep = "[" * 700 + "]" * 700
-    (tmp_path / "a.jsonl").write_text(f'{{"captions": "a", "image": {deep}}}\n{{"captions": "a", "image": {{"path": {deep}}}}}')
-    for _, record in open_records(tmp_path).read(open_records(tmp_path).pieces[0], 0):
-        assert isinstance(record["image"], list | dict)
-
-
-def test_a_row_that_is_no_unicode_costs_none_of_its_neighbours(tmp_path):
-    offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
-    captions = pa.Array.from_buffers(pa.utf8(), 3, [None, offsets, pa.py_buffer(b"a\xffb")])
-    pq.write_table(pa.table({"image": [IMAGE] * 3, "captions": captions}), tmp_path / "a.parquet")
-    records = open_records(tmp_path)
-    found = [record for _, record in Reader(records).read(0, 0, 3)]
-    assert str(found[1]).startswith("the row cannot be read: ")
-    assert [found[0]["captions"], found[2]["captions"]] == ["a", "b"]
 
 
 def with_header(path, number, **changed):

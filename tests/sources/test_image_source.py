@@ -52,11 +52,6 @@ def both_ways(record, draws):
     return [Image(record["image"], "vit"), Text("This was it.")]
 
 
-def test_kinds_of_ones_own_are_functions(files):
-    found = read(open_image_text(files["t2i_pretrain"], both_ways))
-    assert found == [[record["image"], "This was it."] for record in example_records("t2i_pretrain", COUNT)]
-
-
 def test_hosts_share_the_pieces_and_splits_are_files_of_their_own(files):
     records = [{"texts": [f"text {n}"], "images": [None]} for n in range(200)]
     source = open_image_text({"train": records, "validation": files["story"]})
@@ -90,12 +85,6 @@ def test_a_record_that_is_none_is_a_problem(record):
     assert b"image" in found["problem"]
     assert found["where"] == b"train, record 0"
     assert not len(found["texts"])
-
-
-def test_images_that_are_generated_are_a_problem():
-    source = open_image_text([{"image": image(), "captions": "a"}], lambda record, draws: [Image(record["image"], "noised")])
-    (found,) = seqio_source(source).get_dataset("train").as_numpy_iterator()
-    assert b"no image is generated here" in found["problem"]
 
 
 def test_lines_in_parts_of_a_file_have_places_and_rows_of_their_own(tmp_path):

@@ -6,7 +6,6 @@ import seqio
 from support import byte_vocabulary, restore, special_for
 
 from ul2_tasks import T5GEMMA2, open_source, register
-from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.store.write import PairWriter
 
 BYTES, MODES = byte_vocabulary()
@@ -112,29 +111,3 @@ def test_a_special_id_in_the_text_is_refused(tmp_path):
     ]
     with pytest.raises(Exception, match="sentinel"):
         list(task.get_dataset(LENGTHS, "train", seed=1))
-
-
-def test_it_has_nothing_to_cache(tmp_path):
-    corpus = seqio.TaskRegistry.get(f"{registered('megatron_side', write(tmp_path))}_corpus")
-    for read in (lambda: build(corpus.corpus, str(tmp_path / "cache")), lambda: corpus.get_dataset(LENGTHS, "train")):
-        with pytest.raises(ValueError, match="megatron_side_corpus"):
-            read()
-
-
-WRONG = [
-    ("megatron:{}/nothing_*", {}, "nothing"),
-    ({"train": "megatron:{}/part_0", "validation": "a.jsonl"}, {}, "source"),
-    ("megatron:{}/part_0", {"validation": 0.1}, "validation"),
-    ("megatron:{}/part_0", {"text_key": "body"}, "text_key"),
-    ("embedded", {"eod": 1}, "eod"),
-    ("megatron:{}/part_0", {"eod": -1}, "eod"),
-    ("megatron:{}/part_0", {"eod": "last"}, "eod"),
-]
-
-
-@pytest.mark.parametrize(("spec", "arguments", "name"), WRONG, ids=str)
-def test_what_means_nothing_is_refused(tmp_path, spec, arguments, name):
-    write(tmp_path)
-    spec = spec.format(tmp_path) if isinstance(spec, str) else {split: each.format(tmp_path) for split, each in spec.items()}
-    with pytest.raises(ValueError, match=name):
-        documents(registered("megatron_wrong", open_source(spec, **arguments)))

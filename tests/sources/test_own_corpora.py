@@ -88,12 +88,6 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     assert kept[0] != kept[1] != kept[2] == kept[3] == "none"
 
 
-@pytest.mark.parametrize("mixtures", [{}, {"ul2_mix": 0}, [("ul2_mix", 1), ("ul2_mix", 2)], {"nothing_mix": 1}], ids=str)
-def test_a_bad_mixture_is_named(mixtures):
-    with pytest.raises(ValueError, match=r"mixtures|nothing_mix"):
-        mix("bad", mixtures)
-
-
 def test_a_name_is_one_mixture_for_good():
     assert mix("occupied", {"ul2_mix": 1}) == mix("occupied", [("ul2_mix", 1)]) == "occupied_mix"
     for again in (lambda: mix("occupied", {"ul2_mix": 2}), lambda: register("occupied")):

@@ -162,17 +162,3 @@ def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_pa
         read = [d for split in source.splits for d in seqio_source(source).get_dataset(split, shuffle=False).as_numpy_iterator()]
         assert sorted(d["text"].decode() for d in read if not d["problem"]) == whole
         assert sorted(re.findall(r"(?:line|row) \d+", d["problem"].decode())[0] for d in read if d["problem"]) == bad
-
-
-@pytest.mark.parametrize(
-    ("load", "validation", "name"),
-    [
-        (["a", "b"], 0.1, "load"),
-        *((lambda: [], validation, "validation") for validation in ([], "0.1", 1, -0.1)),
-        *((lambda texts=texts: texts, 0, "load") for texts in ("one text", None)),
-        (lambda: ["a", {"text": "b"}], 0, "document 1"),
-    ],
-)
-def test_what_is_no_list_of_texts_is_refused(load, validation, name):
-    with pytest.raises(ValueError, match=name):
-        MemoryDataSource(load, validation).documents("train")

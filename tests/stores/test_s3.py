@@ -259,17 +259,6 @@ def test_a_server_that_is_down_is_one_sentence_with_the_object(remote, remote_ca
         systems.file_system(bucket)[0].clear_instance_cache()
 
 
-def test_without_keys_it_is_one_sentence_with_the_object(remote, bucket, s3, monkeypatch, tmp_path):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    systems.file_system(bucket)[0].clear_instance_cache()
-    try:
-        assert f"{bucket}/texts" in failed("cache", "keyless", "--corpus", remote, "--vocabulary", "bytes", "--output", tmp_path)
-    finally:
-        systems.file_system(bucket)[0].clear_instance_cache()
-
-
 def test_a_bucket_that_is_not_there_is_named_and_not_made(remote, s3, tmp_path):
     said = failed("cache", "lost", "--corpus", "s3://no-such-bucket/*.jsonl", "--vocabulary", "bytes", "--output", tmp_path)
     assert "s3://no-such-bucket/*.jsonl must be in a bucket that exists" in said

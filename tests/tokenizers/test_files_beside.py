@@ -7,7 +7,7 @@ import random
 import pytest
 import sentencepiece
 import seqio
-from commands import described, ul2
+from commands import ul2
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
@@ -119,16 +119,6 @@ def test_a_model_alone_is_what_its_file_says(pieces, tmp_path):
     assert [vocabulary.encode(text) for text in TEXTS] == [own.encode(text) for text in TEXTS]
 
 
-def test_vocab_json_and_merges_are_what_transformers_makes_of_them(tmp_path):
-    from test_hugging_face_vocabulary import byte_letters
-
-    ids = {token: id for id, token in enumerate([*byte_letters(), "an", "<|endoftext|>"])}
-    files = {"vocab.json": ids, "merges.txt": b"#version: 0.2\na n\n", "config.json": {"model_type": "gpt2"}}
-    files["added_tokens.json"] = {"<|im_end|>": len(ids)}
-    folder = folder_of(tmp_path / "gpt2", files)
-    check_as_loaded(open_vocabulary(folder), folder)
-
-
 def test_a_folder_that_transformers_cannot_read_is_an_error_that_names_it(tmp_path):
     folder = folder_of(
         tmp_path / "broken", {"tokenizer.model": b"no model", "tokenizer_config.json": {"tokenizer_class": "Nobodys"}}
@@ -191,13 +181,6 @@ def test_a_tokenizer_json_with_files_beside_has_the_ids_that_transformers_gives_
     assert appended > 200
 
 
-def test_lines_may_end_as_in_windows(tmp_path):
-    files = {"tokenizer_config.json": {"eos_token": "</s>"}, "added_tokens.json": {"<tool>": 6}}
-    written = {name: json.dumps(content, indent=1).replace("\n", "\r\n").encode() for name, content in files.items()}
-    folder = folder_of(tmp_path / "windows", {"tokenizer.json": words().replace(b"\n", b"\r\n"), **written})
-    check_as_loaded(open_vocabulary(folder), folder)
-
-
 def test_a_model_without_an_eos_is_an_error_not_an_id(tmp_path):
     content = trained("bpe", "t5", eos_id=-1, unk_id=1)
     path = f"{folder_of(tmp_path / 'endless', {'my.model': content})}/my.model"
@@ -256,8 +239,7 @@ def test_a_tokenizer_that_is_replaced_is_read_again(kind, pieces, tmp_path):
     assert Mixture("replaced", vocabulary=spec).fingerprint() != had[3]
 
 
-@pytest.mark.parametrize("data", ["mine", "chat"])
-def test_the_doctor_finds_ids_that_clash(data, tmp_path):
+def test_the_doctor_finds_ids_that_clash(tmp_path):
     files = {"tokenizer_config.json": {"eos_token": "</s>", "pad_token": "<unk>", "chat_template": "{{ messages[0].content }}"}}
     files["config.json"] = {"vocab_size": 64, "pad_token_id": 0, "bos_token_id": 50256}
     for name, eos in (("same", [4, 5]), ("other", [5])):
@@ -268,9 +250,6 @@ def test_the_doctor_finds_ids_that_clash(data, tmp_path):
     assert clash == "'<tool>' is 6 for the tokenizer, as transformers loads it, and 8 in added_tokens.json"
     folder, corpus = tmp_path / "other", tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": "a b c " * 50, "messages": [{"role": "assistant", "content": "a b"}]}) + "\n")
-    asked = [f"clash_{data}", "--corpus", corpus, "--vocabulary", folder]
-    if data == "chat":
-        asked = [described(tmp_path, f"Chat('clash', {str(corpus)!r}, 'template:{folder}')"), "--lengths", 64]
-    done = ul2("doctor", *asked)
+    done = ul2("doctor", "clash", "--corpus", corpus, "--vocabulary", folder)
     said = "eos_token is '</s>', 4, for the tokenizer, and [5] in config.json and generation_config.json"
     assert (done.exit_code, said in done.stdout) == (1, True), done.output

@@ -189,17 +189,6 @@ def test_no_text_becomes_a_special_token(vocabulary):
             assert name in vocabulary.decode(vocabulary.encode(text))
 
 
-def test_special_tokens_have_one_id_each_and_decode_to_their_names(vocabulary):
-    specials = [special_tokens(vocabulary, mode) for mode in MODES]
-    names = [f"<extra_id_{n}>" for n in range(256)]
-    assert [*map(vocabulary.id_to_piece, specials[0].sentinels)] == names
-    assert [[*map(vocabulary.id_to_piece, special.mode)] for special in specials] == [[mode] for mode in MODES]
-    assert len({*specials[0].sentinels, *(special.mode[0] for special in specials), vocabulary.eos_id}) == 260
-    text = vocabulary.encode("word")
-    decoded = vocabulary.decode([*specials[0].mode, *text, specials[0].sentinels[9], *text, vocabulary.eos_id, *text])
-    assert decoded.replace(" ", "") == f"[R]word<extra_id_9>word{vocabulary.id_to_piece(vocabulary.eos_id)}"
-
-
 def test_0_is_used_where_text_can_become_it(folders, tmp_path):
     byte_level, byte_fallback, unigram = (HuggingFaceVocabulary(str(folders[kind])) for kind in KINDS)
     assert byte_level.encode("\0") == [0]

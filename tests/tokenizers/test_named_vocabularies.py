@@ -1,9 +1,7 @@
 """Every layout that is in use gets sentinels and modes, and text becomes none of them."""
 
-import pathlib
 import pickle
 
-import mistral_common
 import pytest
 import sentencepiece
 import seqio
@@ -155,20 +153,6 @@ def test_there_and_back_is_the_very_object(theirs):
     assert as_vocabulary(theirs) == as_vocabulary(pickle.loads(pickle.dumps(theirs)))
 
 
-def test_the_default_vocabulary_is_seqios_of_its_file():
-    plain = seqio.SentencePieceVocabulary(str(DEFAULT_MODEL))
-    assert seqio_vocabulary() == seqio_vocabulary("default") == plain
-    assert as_vocabulary(plain) == open_vocabulary("default")
-    text = tf.constant("a text")
-    assert seqio_vocabulary().encode_tf(text).numpy().tolist() == plain.encode_tf(text).numpy().tolist()
-
-
-@pytest.mark.parametrize("value", ["default", 5, None])
-def test_what_is_no_open_vocabulary_is_refused(value):
-    with pytest.raises(ValueError, match="vocabulary must be open"):
-        as_vocabulary(value)
-
-
 def test_bytes_have_modes_by_name():
     vocabulary = open_vocabulary("bytes")
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
@@ -192,15 +176,6 @@ def test_bytes_have_modes_by_name():
         assert other != vocabulary
         assert vocabulary != other
         assert vocabulary_identity(other) != vocabulary_identity(vocabulary)
-
-
-def test_tokenizers_in_other_formats_are_refused(tmp_path):
-    """Mistral's own, and tiktoken's, which Llama 3 has under SentencePiece's name."""
-    carried = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
-    (tmp_path / "tokenizer.model").write_text("IQ== 0\nIg== 1\nIw== 2\n")
-    for spec in (carried, tmp_path):
-        with pytest.raises(ValueError, match="must be a"):
-            open_vocabulary(spec).encode("text")
 
 
 @pytest.mark.parametrize("damage", ["empty", "charsmap", "piece"])

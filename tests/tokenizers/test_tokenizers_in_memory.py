@@ -4,14 +4,13 @@ import pickle
 
 import pytest
 import transformers
-from support import mistral_model
-from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
+from test_hugging_face_vocabulary import exclamation_first, unigram
 
 import ul2_tasks
 from ul2_tasks import Mixture, UL2DataCollator, open_vocabulary
 from ul2_tasks.tokenizers.special_ids import special_tokens
 
-KINDS = {"byte_level": (exclamation_first, "<|im_end|>"), "byte_fallback": (byte_fallback, "</s>"), "unigram": (unigram, "</s>")}
+KINDS = {"byte_level": (exclamation_first, "<|im_end|>"), "unigram": (unigram, "</s>")}
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "<extra_id_0> [R] </s> <pad>", "a"]
 
@@ -76,18 +75,6 @@ def test_tokens_that_were_added_to_it_are_the_sentinels_and_modes():
         collator = UL2DataCollator(tokenizer, {"inputs": 24, "targets": 24}, return_tensors="np", decoder_only=True, **changed)
         batch = collator(["so an" + number * " and" for number in range(9)])
         assert tokenizer.convert_tokens_to_ids("<mine>") in {*batch["input_ids"].ravel().tolist()}
-
-
-@pytest.mark.parametrize(
-    "call", [open_vocabulary, lambda each: UL2DataCollator(each, LENGTHS), lambda each: Mixture(vocabulary=each)]
-)
-def test_what_cannot_be_taken_is_a_short_error_that_says_what_to_give(call, tmp_path):
-    slow = transformers.ByT5Tokenizer()
-    with pytest.raises(ValueError, match="fast tokenizer"):
-        call(slow)
-    of_file = transformers.SentencePieceBackend(vocab_file=mistral_model())
-    with pytest.raises(ValueError, match="its file"):
-        call(of_file)
 
 
 def test_t5s_own_has_its_sentinels_and_its_modes_take_spare_rows():

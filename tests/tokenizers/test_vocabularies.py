@@ -15,7 +15,6 @@ from ul2_tasks.tokenizers.special_ids import (
     TextIds,
     as_vocabulary,
     special_tokens,
-    vocabulary_identity,
 )
 
 Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -47,16 +46,6 @@ def test_the_default_vocabulary_has_all_that_the_design_asks_for():
     assert len(set(modes)) == 3
     assert special.eos == 1
     assert special.reserved >= {0, *special.sentinels, *modes[0]}
-
-
-@pytest.mark.parametrize("text", ["<extra_id_0> [R] </s> <pad>", "déjà vu, 日本語, \U0001f680", "  two  spaces\tand\na tab", ""])
-def test_no_text_becomes_a_special_id_of_the_default_vocabulary_or_an_unknown(text):
-    vocabulary = default_vocabulary()
-    reserved = special_tokens(vocabulary, "[R]").reserved | {vocabulary.eos_id, vocabulary.unk_id}
-    ids = vocabulary.encode(text)
-    assert not set(ids) & reserved
-    normalized = " ".join(text.split())
-    assert vocabulary.decode(ids) == normalized
 
 
 def test_the_rows_of_t5s_checkpoints_have_room_for_the_modes(tmp_path):
@@ -109,15 +98,6 @@ def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
 
     with pytest.raises(ValueError, match="id 0"):
         edited(tmp_path / "swapped.model", swap).check()
-
-
-def test_the_identity_is_the_models_bytes_not_its_place(tmp_path):
-    default = default_vocabulary()
-    copy = edited(tmp_path / "copy.model", lambda model: None)
-    other = edited(tmp_path / "other.model", lambda model: setattr(model.pieces[-1], "piece", "another"))
-    assert vocabulary_identity(default) == vocabulary_identity(copy)
-    assert vocabulary_identity(default) != vocabulary_identity(other)
-    assert vocabulary_identity(BYTES) != vocabulary_identity(as_vocabulary(seqio.ByteVocabulary(extra_ids=7)))
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
