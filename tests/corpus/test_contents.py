@@ -101,8 +101,8 @@ def test_the_contents_of_a_saved_dataset_are_those_of_its_own_files(tmp_path):
 def test_a_dataset_is_opened_once_however_many_there_are(tmp_path):
     write(tmp_path / "a.jsonl")
     sources = [open_source(f"hf:{tmp_path}") for _ in range(20)]
-    first = [source._dataset("train") for source in sources]
-    assert all(source._dataset("train") is kept for source, kept in zip(sources, first))
+    first = [source._opened("train") for source in sources]
+    assert all(source._opened("train") is kept for source, kept in zip(sources, first))
 
 
 def test_a_streamed_dataset_of_another_revision_is_another():

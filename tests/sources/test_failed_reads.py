@@ -25,7 +25,7 @@ from ul2_tasks.image_rows.video import FrameSampler
 from ul2_tasks.images import pixels
 from ul2_tasks.images.draws import draws_of
 from ul2_tasks.sources.dataset_objects import DatasetSource
-from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.files import Layout, Shard
 
 TEXTS = [f"document {number} {np.random.default_rng(number).bytes(40).hex()}" for number in range(300)]
 
@@ -231,7 +231,7 @@ def test_rows_of_a_dataset_that_streams_are_read_on_after_a_fault():
             yield {"text": text}
 
     dataset = datasets.IterableDataset.from_generator(rows)
-    source = DatasetSource({"train": dataset})
+    source = DatasetSource({"train": dataset}, Layout())
     left[:] = [FAULTS["aiohttp"], FAULTS["time-out"], FAULTS["requests"]]
     assert [record.text.decode() for record in records_of(source)] == TEXTS
     left[:] = [FAULTS["aiohttp"]] * 10

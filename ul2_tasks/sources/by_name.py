@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.sources.base import DataSource, RecordSource, TfdsName, as_source
 from ul2_tasks.sources.dataset_objects import DatasetSource, datasets_by_split
 from ul2_tasks.sources.file_source import Files, FileSource
+from ul2_tasks.sources.files import Layout
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
 from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
@@ -85,7 +86,10 @@ def open_source(
         return MegatronSource(prefixes, eod)
     if eod is not None:
         raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {_in_a_line(spec)}.")
-    source = _open(spec, own, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
+    layout = Layout(format, documents, text_key, id_key, as_json)
+    if own:
+        _check_no_files(spec, layout)
+    source = own or _open(spec, layout)
     if validation is None:
         return source
     if not isinstance(source, RecordSource):
@@ -112,46 +116,38 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
     return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
 
 
-def _open(
-    spec: Any,
-    own: DataSource | None,
-    *,
-    text_key: str,
-    id_key: str | None,
-    format: str | None,
-    documents: str | None,
-    as_json: bool,
-) -> DataSource:
+def _open(spec: Any, layout: Layout) -> DataSource:
     before, colon, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     kind = before if colon else ""  # a folder may be called "hf"
     held = datasets_by_split(spec)
-    if own or held or kind == "hf" or (isinstance(spec, str) and spec == "embedded"):
-        for option, value in {"format": format, "documents": documents}.items():
-            if value is not None:
-                raise ValueError(
-                    f"{option} must be left out for sources that are not files, got {value!r} with the source {_in_a_line(spec)}."
-                )
-    if own:
-        return own
+    if held or kind == "hf" or (isinstance(spec, str) and spec == "embedded"):
+        _check_no_files(spec, layout)
     if held:
-        return DatasetSource(held, text_key=text_key, id_key=id_key, as_json=as_json)
+        return DatasetSource(held, layout)
     if spec == "embedded":
-        if text_key != "text":
-            raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {text_key!r}.")
+        if layout.text_key != "text":
+            raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {layout.text_key!r}.")
         return embedded_corpus()
     if kind == "hf":
         path, _, config = name.partition(":")
         if not path:
             raise ValueError(f"source must be 'hf:NAME', 'hf:NAME:CONFIG' or 'hf:FOLDER', got {spec!r}.")
-        return HuggingFaceSource(path, config or None, text_key=text_key, id_key=id_key, as_json=as_json)
+        return HuggingFaceSource(path, config or None, layout)
     if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
-        split_to_files = spec if isinstance(spec, Mapping) else {"train": spec}
-        return FileSource(split_to_files, text_key=text_key, id_key=id_key, format=format, documents=documents, as_json=as_json)
+        return FileSource(spec if isinstance(spec, Mapping) else {"train": spec}, layout)
     raise ValueError(
         "source must be files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split), 'hf:NAME',"
         " 'tfds:NAME', 'megatron:PREFIX', 'embedded', a Dataset of the package datasets, or a seqio.DataSource, got"
         f" {_in_a_line(spec)}."
     )
+
+
+def _check_no_files(spec: object, layout: Layout) -> None:
+    for option, value in {"format": layout.format, "documents": layout.documents}.items():
+        if value is not None:
+            raise ValueError(
+                f"{option} must be left out for sources that are not files, got {value!r} with the source {_in_a_line(spec)}."
+            )
 
 
 def _in_a_line(spec: object) -> str:

@@ -64,13 +64,12 @@ class DatasetSource(RecordSource):
     shards would give other rows than the whole, such as after `take`, is read as a single one.
     """
 
-    def __init__(
-        self, by_split: Mapping[str, Dataset], *, text_key: str = "text", id_key: str | None = None, as_json: bool = False
-    ):
-        """See `open_source` for the arguments."""
-        super().__init__(by_split, text_key, id_key)
-        self._layout = Layout(None, text_key=text_key, id_key=id_key, as_json=as_json)
-        self._identities = {split: identity_of(dataset) for split, dataset in by_split.items()}
+    def __init__(self, by_split: Mapping[str, Dataset], layout: Layout, name: str | None = None):
+        """`name` is what errors and shards call it; by default its class and its own name."""
+        super().__init__(by_split, layout.text_key, layout.id_key)
+        self._layout, self._called = layout, name
+        self.identities = {split: identity_of(dataset) for split, dataset in by_split.items()}
+        self._unread = {split: _unread(dataset, self._layout) for split, dataset in by_split.items()}
         self._datasets = {split: _plain(dataset, self._layout) for split, dataset in by_split.items()}
         for split, dataset in self._datasets.items():
             if not _is_transformed(dataset):
@@ -79,14 +78,14 @@ class DatasetSource(RecordSource):
                     check_kind(self._name(split), dataset.features.arrow_schema, self._layout)
 
     def __repr__(self) -> str:
-        return f"DatasetSource({', '.join([repr(self._identities), *self._layout.changed])})"
+        return f"DatasetSource({', '.join([repr(self.identities), *self._layout.changed])})"
 
     @kept
     def contents(self, split: str) -> str:
         """The local files that an `IterableDataset` reads, see `listing.contents`, and how; empty where it reads none."""
         dataset = self._datasets[split]
         paths = [] if _has_rows(dataset) else sorted({*_local_files(getattr(dataset, "_ex_iterable", None))})
-        return ", ".join([contents(paths), self._identities[split], *self._layout.changed]) if paths else ""
+        return ", ".join([contents(paths), self.identities[split], *self._layout.changed]) if paths else ""
 
     def count(self, split: str) -> int | None:
         dataset = self._datasets[split]
@@ -105,11 +104,15 @@ class DatasetSource(RecordSource):
             dataset = dataset.select(range(shard.start, shard.stop or 0))
         elif shard.of > 1:
             dataset = dataset.shard(num_shards=shard.of, index=shard.number)
+        unread = self._unread[shard.split]
         for number, row in enumerate(rows_of(dataset, shard.path), shard.start):
-            yield document_of(row, At(f"{shard.path}, row {number}", number), self._layout)
+            record = document_of(row, At(f"{shard.path}, row {number}", number), self._layout)
+            yield record._replace(unread=unread) if unread else record
 
     def _name(self, split: str) -> str:
         """A split in words."""
+        if self._called:
+            return f"{self._called}, split {split}"
         dataset = self._datasets[split]
         return " ".join(filter(None, [type(dataset).__name__, dataset.info and dataset.info.dataset_name])) + f", split {split}"
 
@@ -144,6 +147,12 @@ def _plain(dataset: Dataset, layout: Layout) -> Dataset:
     dataset, columns = dataset.with_format(None), dataset.column_names
     kept = [name for name in dict.fromkeys(layout.read) if name in (columns or ())]
     return dataset.select_columns(kept) if layout.text_key in kept else dataset
+
+
+def _unread(dataset: Dataset, layout: Layout) -> tuple[str, ...]:
+    """The columns of conversations that nothing reads."""
+    names = dataset.column_names if layout.as_json and not _is_transformed(dataset) else None
+    return tuple(name for name in names or () if name not in layout.read)
 
 
 def _ranges(rows: int) -> list[range]:

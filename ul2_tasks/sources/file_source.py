@@ -25,28 +25,19 @@ class FileSource(RecordSource):
     document a line at any line, Parquet at row groups, and Arrow at record batches.
     """
 
-    def __init__(
-        self,
-        split_to_files: Mapping[str, Files],
-        *,
-        text_key: str = "text",
-        id_key: str | None = None,
-        format: str | None = None,
-        documents: str | None = None,
-        as_json: bool = False,
-    ):
-        """See `open_source` for the arguments; `split_to_files` has the files of each split."""
-        expected = {"format": (format, formats.FORMATS), "documents": (documents, files.DOCUMENTS)}
+    def __init__(self, split_to_files: Mapping[str, Files], layout: Layout):
+        """`split_to_files` has the files of each split."""
+        expected = {"format": (layout.format, formats.FORMATS), "documents": (layout.documents, files.DOCUMENTS)}
         for name, (value, choices) in expected.items():
             if value is not None and value not in choices:
                 raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-        super().__init__(split_to_files, text_key, id_key)
+        super().__init__(split_to_files, layout.text_key, layout.id_key)
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
-        self._layout = Layout(format, documents, text_key, id_key, as_json)
+        self._layout = layout
         # Listed once, and for all processes that get this source.
         self._listed: dict[str, tuple[list[str], Layout]] = {}
         self._shards: dict[str, list[Shard]] = {}
-        self._formats = {split: format or _named_format(patterns) for split, patterns in self._files.items()}
+        self._formats = {split: layout.format or _named_format(patterns) for split, patterns in self._files.items()}
         for split in filter(self._formats.get, split_to_files):
             self._check_format(split)
 

@@ -46,7 +46,7 @@ class Layout:
         whole: whether rows are read whole, and none of their fields is asked for.
     """
 
-    format: str | None
+    format: str | None = None
     documents: str | None = None
     text_key: str = "text"
     id_key: str | None = None
@@ -76,7 +76,7 @@ class Layout:
     @property
     def changed(self) -> list[str]:
         """The settings that are not the default, in words."""
-        default = Layout(None)
+        default = Layout()
         return [f"{name}={value!r}" for name, value in dataclasses.asdict(self).items() if value != getattr(default, name)]
 
     def missing(self, present: Container[str]) -> str | None:

@@ -9,10 +9,10 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.extras import needs
 from ul2_tasks.files.listing import contents
 from ul2_tasks.sources.base import RecordSource, kept
-from ul2_tasks.sources.columns import check_fields, check_kind
-from ul2_tasks.sources.dataset_objects import identity_of, rows_of
-from ul2_tasks.sources.files import MAX_SHARDS, At, Layout, Shard, numbered
-from ul2_tasks.sources.records import Record, document_of
+from ul2_tasks.sources.columns import check_fields
+from ul2_tasks.sources.dataset_objects import DatasetSource, rows_of
+from ul2_tasks.sources.files import Layout, Shard
+from ul2_tasks.sources.records import Record
 
 
 class HuggingFaceSource(RecordSource):
@@ -20,19 +20,10 @@ class HuggingFaceSource(RecordSource):
 
     knows_splits = False
 
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        config: str | None = None,
-        *,
-        text_key: str = "text",
-        id_key: str | None = None,
-        as_json: bool = False,
-    ):
-        """`path` is what `datasets.load_dataset` or `datasets.load_from_disk` takes. For `as_json` see `Layout`."""
-        super().__init__((), text_key, id_key)
-        self._path, self._config = os.path.expanduser(os.fspath(path)), config
-        self._layout = Layout(None, text_key=text_key, id_key=id_key, as_json=as_json)
+    def __init__(self, path: str | os.PathLike, config: str | None = None, layout: Layout):
+        """`path` is what `datasets.load_dataset` or `datasets.load_from_disk` takes."""
+        super().__init__((), layout.text_key, layout.id_key)
+        self._path, self._config, self._layout = os.path.expanduser(os.fspath(path)), config, layout
 
     def __repr__(self) -> str:
         return f"HuggingFaceSource({', '.join([repr(self._path), *self._read_as])})"
@@ -55,7 +46,7 @@ class HuggingFaceSource(RecordSource):
             found = sorted(os.path.join(folder, name) for folder, _, names in walked for name in names)
             found = [path for path in found if not _is_hidden(os.path.relpath(path, self._path))]
             return ", ".join([contents(found), *self._read_as])
-        revision = identity_of(self._dataset(split))  # paths of the hub have a revision, and those of files are in it
+        revision = self._opened(split).identities[split]  # paths of the hub have a revision, and those of files are in it
         return ", ".join([revision, *self._read_as]) if revision.startswith("fingerprint") else ""
 
     @cached_property
@@ -66,14 +57,10 @@ class HuggingFaceSource(RecordSource):
         return tuple(_import_datasets().get_dataset_split_names(self._path, self._config))
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
-        return numbered(split, [Shard(f"{self._path}/{split}[{number}]") for number in range(self._dataset(split).num_shards)])
+        return self._opened(split).shards(split)
 
     def read(self, shard: Shard) -> Iterator[Record]:
-        name = f"{self._path}, split {shard.split}, shard {shard.number}"
-        dataset = self._dataset(shard.split).shard(num_shards=shard.of, index=shard.number)
-        return (
-            document_of(row, At(f"{name}, row {number}", number), self._layout) for number, row in enumerate(rows_of(dataset, name))
-        )
+        return self._opened(shard.split).read(shard)
 
     @cached_property
     def _saved(self):
@@ -84,23 +71,21 @@ class HuggingFaceSource(RecordSource):
         return loaded if isinstance(loaded, dict) else {"train": loaded}
 
     @kept
-    def _dataset(self, split: str):
-        """A split as an iterable dataset. Raises a ValueError where it lacks a column that is wanted."""
+    def _opened(self, split: str) -> DatasetSource:
+        """A split, whose columns are known. Raises a ValueError where it lacks one that is wanted."""
         if self._saved is not None:
-            saved = self._saved[split]
-            dataset = saved.to_iterable_dataset(num_shards=max(1, min(MAX_SHARDS, len(saved))))
-        else:
-            if held := sorted(name for _, _, names in os.walk(self._path) for name in names if name.endswith((".xz", ".bz2"))):
-                raise ValueError(
-                    f"source must have no .xz or .bz2, whose later streams datasets may leave out in silence, got {held[0]!r} in"
-                    f" {self._path!r}. Pass its files, as {self._path + '/*'!r}, or compress them as .gz or .zst."
-                )
-            dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
-        columns = dataset.column_names or next(rows_of(dataset, self._path), None)  # of some datasets only a row tells the columns
-        if dataset.features is not None:
-            check_kind(f"{self._path}, split {split}", dataset.features.arrow_schema, self._layout)
-        check_fields(f"{self._path}, split {split},", None if columns is None else sorted(columns), self._layout)
-        return dataset
+            return DatasetSource({split: self._saved[split]}, self._layout, self._path)
+        if held := sorted(name for _, _, names in os.walk(self._path) for name in names if name.endswith((".xz", ".bz2"))):
+            raise ValueError(
+                f"source must have no .xz or .bz2, whose later streams datasets may leave out in silence, got {held[0]!r} in"
+                f" {self._path!r}. Pass its files, as {self._path + '/*'!r}, or compress them as .gz or .zst."
+            )
+        dataset = _import_datasets().load_dataset(self._path, self._config, split=split, streaming=True)
+        if dataset.column_names is None and (row := next(rows_of(dataset, self._path), None)) is not None:
+            check_fields(
+                f"{self._path}, split {split},", sorted(row), self._layout
+            )  # of some datasets only a row tells the columns
+        return DatasetSource({split: dataset}, self._layout, self._path)
 
 
 def _is_hidden(path: str) -> bool:

@@ -14,7 +14,7 @@ from ul2_tasks.images.paths import located
 from ul2_tasks.sources.dataset_objects import is_dataset
 from ul2_tasks.sources.files import Layout
 
-WHOLE = Layout(None, whole=True)  # each file is of the format that its name ends with
+WHOLE = Layout(whole=True)  # each file is of the format that its name ends with
 _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".tar")
 _NAMES = f"{' '.join(_SUFFIXES)}, also compressed ({' '.join(COMPRESSIONS)})"
 _OF_FILES = ("image", "images", "image_list", "video")  # the fields that hold images, or paths
