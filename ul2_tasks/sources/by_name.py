@@ -67,29 +67,38 @@ def open_source(
     opened_with = getattr(own, "text_key", None)
     if own and text_key not in (None, opened_with):
         raise ValueError(f"text_key must be that of the open source {own}, {opened_with!r}, got {text_key!r}. Leave it out.")
-    text_key = text_key or opened_with or "text"
-    is_read_here = as_json and own is None
-    if id_key is not None and validation is None and not is_read_here:
+    if id_key is not None and validation is None and (own or not as_json):
         raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
+    named, text_key = None if text_key == "text" else text_key, text_key or opened_with or "text"
     if (prefixes := _megatron_prefixes(spec)) is not None:
-        others = {
-            "validation": (validation, None),
-            "format": (format, None),
-            "documents": (documents, None),
-            "text_key": (text_key, "text"),
-        }
-        if wrong := [name for name, (value, default) in others.items() if value != default]:
-            raise ValueError(
-                f"{' and '.join(wrong)} must be left out for 'megatron:' tokens, which have their own splits, got"
-                f" {', '.join(repr(others[name][0]) for name in wrong)} with the source {spec!r}."
-            )
+        _check_left_out(spec, "'megatron:' tokens", validation=validation, format=format, documents=documents, text_key=named)
         return MegatronSource(prefixes, eod)
-    if eod is not None:
-        raise ValueError(f"eod must be left out for sources without 'megatron:', got {eod!r} with the source {_in_a_line(spec)}.")
+    _check_left_out(spec, "sources without 'megatron:'", eod=eod)
+    held, is_text = datasets_by_split(spec), isinstance(spec, str)
+    kind, colon, name = spec.partition(":") if is_text else ("", "", "")
     layout = Layout(format, documents, text_key, id_key, as_json)
+    if own or held or (is_text and spec == "embedded") or (kind == "hf" and colon):  # a folder may be called "hf"
+        _check_left_out(spec, "sources that are not files", format=format, documents=documents)
     if own:
-        _check_no_files(spec, layout)
-    source = own or _open(spec, layout)
+        source: DataSource = own
+    elif held:
+        source = DatasetSource(held, layout)
+    elif is_text and spec == "embedded":
+        _check_left_out(spec, "the built-in corpus", text_key=named)
+        source = embedded_corpus()
+    elif kind == "hf" and colon:
+        path, _, config = name.partition(":")
+        if not path:
+            raise ValueError(f"source must be 'hf:NAME', 'hf:NAME:CONFIG' or 'hf:FOLDER', got {spec!r}.")
+        source = HuggingFaceSource(path, config or None, layout)
+    elif spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
+        source = FileSource(spec if isinstance(spec, Mapping) else {"train": spec}, layout)
+    else:
+        raise ValueError(
+            "source must be files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split), 'hf:NAME',"
+            " 'tfds:NAME', 'megatron:PREFIX', 'embedded', a Dataset of the package datasets, or a seqio.DataSource, got"
+            f" {_in_a_line(spec)}."
+        )
     if validation is None:
         return source
     if not isinstance(source, RecordSource):
@@ -116,38 +125,10 @@ def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
     return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
 
 
-def _open(spec: Any, layout: Layout) -> DataSource:
-    before, colon, name = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    kind = before if colon else ""  # a folder may be called "hf"
-    held = datasets_by_split(spec)
-    if held or kind == "hf" or (isinstance(spec, str) and spec == "embedded"):
-        _check_no_files(spec, layout)
-    if held:
-        return DatasetSource(held, layout)
-    if spec == "embedded":
-        if layout.text_key != "text":
-            raise ValueError(f"text_key must be left out for the source 'embedded', whose text is 'text', got {layout.text_key!r}.")
-        return embedded_corpus()
-    if kind == "hf":
-        path, _, config = name.partition(":")
-        if not path:
-            raise ValueError(f"source must be 'hf:NAME', 'hf:NAME:CONFIG' or 'hf:FOLDER', got {spec!r}.")
-        return HuggingFaceSource(path, config or None, layout)
-    if spec and isinstance(spec, str | os.PathLike | Sequence | Mapping) and not isinstance(spec, bytes):
-        return FileSource(spec if isinstance(spec, Mapping) else {"train": spec}, layout)
-    raise ValueError(
-        "source must be files ('corpus/*.jsonl.gz', a folder, a list of such, or a dictionary of them by split), 'hf:NAME',"
-        " 'tfds:NAME', 'megatron:PREFIX', 'embedded', a Dataset of the package datasets, or a seqio.DataSource, got"
-        f" {_in_a_line(spec)}."
-    )
-
-
-def _check_no_files(spec: object, layout: Layout) -> None:
-    for option, value in {"format": layout.format, "documents": layout.documents}.items():
+def _check_left_out(spec: object, what: str, **arguments: object) -> None:
+    for name, value in arguments.items():
         if value is not None:
-            raise ValueError(
-                f"{option} must be left out for sources that are not files, got {value!r} with the source {_in_a_line(spec)}."
-            )
+            raise ValueError(f"{name} must be left out for {what}, got {value!r} with the source {_in_a_line(spec)}.")
 
 
 def _in_a_line(spec: object) -> str:

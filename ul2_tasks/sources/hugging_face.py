@@ -20,7 +20,7 @@ class HuggingFaceSource(RecordSource):
 
     knows_splits = False
 
-    def __init__(self, path: str | os.PathLike, config: str | None = None, layout: Layout):
+    def __init__(self, path: str | os.PathLike, config: str | None, layout: Layout):
         """`path` is what `datasets.load_dataset` or `datasets.load_from_disk` takes."""
         super().__init__((), layout.text_key, layout.id_key)
         self._path, self._config, self._layout = os.path.expanduser(os.fspath(path)), config, layout
