@@ -384,7 +384,7 @@ def manifest_of(
     return {
         "schema_version": cache.SCHEMA_VERSION,
         "corpus": corpus.name,
-        "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio")},
+        "versions": {"ul2_tasks": __version__, "seqio": version_of("seqio"), "tokenizer": corpus.vocabulary.made_by},
         "git_revision": git_revision,
         "dtype": stored_dtype(corpus).name,
         **({} if end is None else {"end": end}),  # the EOS after each document

@@ -101,6 +101,11 @@ class Vocabulary:
         """Where the ids begin that were added after the tokenizer's last."""
         return self.vocab_size - self.extra_ids
 
+    @property
+    def made_by(self) -> str:
+        """The packages that make the ids, with their versions; empty where that is not known."""
+        return ""
+
     def check(self) -> None:
         """Raises a ValueError where no examples can be made with it."""
 

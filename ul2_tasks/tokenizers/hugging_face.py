@@ -70,8 +70,12 @@ class HuggingFaceVocabulary(FileVocabulary):
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
-        encoded = self.tokens.encoder.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(each.ids, np.int32) for each in encoded]
+        return self.tokens.encoder.encode_batch(texts)
+
+    @property
+    def made_by(self) -> str:
+        """See `base.Vocabulary`."""
+        return self.tokens.encoder.made_by
 
     def decode_all(self, ids: Sequence[int]) -> str:
         tokens = self.tokens
