@@ -6,11 +6,8 @@ import resource
 import sys
 
 import pytest
-import seqio
-import tensorflow as tf
-from support import byte_vocabulary
 
-from ul2_tasks import T5GEMMA2, MemoryDataSource, embedded_documents, register
+from ul2_tasks import Mixture
 from ul2_tasks.export.megatron import write_megatron
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
@@ -30,11 +27,9 @@ def full_disk():
 
 def test_what_does_not_fit_on_the_disk_is_an_error_and_leaves_no_half_file(tmp_path):
     """Of a text, and of tokens for Megatron."""
-    vocabulary, modes = byte_vocabulary()
-    register("full_disk", MemoryDataSource(embedded_documents, 0.0), vocabulary, T5GEMMA2[:1], modes=modes)
-    task, path = seqio.TaskRegistry.get("full_disk_corpus").corpus, str(tmp_path / "out")
-    for write in (lambda: write_atomically(path, "text" * 1000), lambda: write_megatron(task, path)):
-        with pytest.raises((OSError, tf.errors.OpError), match=r"File too large.*out"), full_disk():
+    corpus, path = Mixture("full_disk", "embedded", "bytes").corpus(), str(tmp_path / "out")
+    for write in (lambda: write_atomically(path, "text" * 1000), lambda: write_megatron(corpus, path)):
+        with pytest.raises(OSError, match=r"File too large.*out"), full_disk():
             write()
         assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 

@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.listing import contents, list_files, stamp
 from ul2_tasks.files.opening import open_file
 from ul2_tasks.files.systems import (
@@ -114,19 +113,6 @@ def test_what_is_not_there_is_an_os_error(folder):
             call(path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(folder):
-    path = place(folder, "a.json")
-    write_atomically(path, "first")
-    write_atomically(path, b"second")
-    assert (read(path), names_in(folder)) == (b"second", {"a.json"})
-
-
-def test_readers_of_one_file_each_have_their_own_place(folder):
-    path = write(place(folder, "a.txt"), b"one\ntwo\n")
-    with open_file(path) as first, open_file(path) as second:
-        assert [first.readline(), second.readline(), first.readline()] == [b"one\n", b"one\n", b"two\n"]
-
-
 def test_a_changed_file_is_told(folder):
     path = write(place(folder, "a.txt"), b"one")
     before = stamp(path), contents([path])
@@ -134,9 +120,3 @@ def test_a_changed_file_is_told(folder):
     write(path, b"another")
     assert stamp(path) != before[0]
     assert contents([path]) != before[1]
-
-
-@pytest.mark.parametrize(("path", "named"), [("nothing://a/b", "nothing"), ("lakefs://a/b", "lakefs-spec")])
-def test_a_protocol_that_nothing_opens_is_named_with_its_package(path, named):
-    with pytest.raises(ValueError, match=named):
-        file_system(path)

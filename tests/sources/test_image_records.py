@@ -13,7 +13,7 @@ import pytest
 from backports import zstd
 from image_sources import write_tar
 
-from ul2_tasks.image_rows.records import Reader, listed_records, open_records
+from ul2_tasks.image_rows.records import Reader, open_records
 
 IMAGE = b"an image"
 
@@ -163,30 +163,6 @@ def test_what_is_wrong_with_a_record_stands_in_its_place(tmp_path):
     assert (found[1][0], found[8][0]) == (f"{tmp_path}/a.jsonl, line 2", f"{tmp_path}/b.tar, sample 2 (2)")
 
 
-def test_a_file_that_has_become_shorter_is_told(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("{}\n" * 5)
-    records = open_records(path)
-    path.write_text("{}\n" * 4)
-    with pytest.raises(ValueError, match="must have the records that it had when it was opened, got fewer"):
-        all_of(records)
-
-
-NO_RECORDS = {"empty.jsonl": b"\n", "a.parquet": b"text", "a.tar": b"no" * 600, "a.jsonl.gz": b"", "a.csv": b"", "sub/a.txt": b""}
-
-
-@pytest.mark.parametrize("name", [*NO_RECORDS, "none-*.jsonl", "folder"])
-def test_what_has_no_records_is_refused_by_its_name(tmp_path, name):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "sub").mkdir()
-    if name in NO_RECORDS:
-        (tmp_path / name).write_bytes(NO_RECORDS[name])
-    with pytest.raises(ValueError, match=r"file|a\."):
-        open_records(tmp_path / ("sub" if name.startswith("sub") else name))
-    with pytest.raises(ValueError, match="records"):
-        listed_records([])
-
-
 COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
 
@@ -204,33 +180,3 @@ def test_a_compressed_file_has_the_records_of_the_file_in_one_piece(kind, suffix
     records = [record for _, record in all_of(whole)]
     assert [record for _, record in all_of(alone)] == records
     assert [record for _, record in alone.read(alone.pieces[0], 150)] == records[150:]
-
-
-def with_header(path, number, **changed):
-    """Changes stretches of a header of a tar, named by where they begin, as `at_124=b"..."`, and its checksum."""
-    content = bytearray(path.read_bytes())
-    header = content[number * 512 : number * 512 + 512]
-    for at, stretch in {int(key[3:]): value for key, value in changed.items()}.items():
-        header[at : at + len(stretch)] = stretch
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    content[number * 512 : number * 512 + 512] = header
-    path.write_bytes(content)
-
-
-def test_names_in_a_tar_may_be_any_bytes_and_no_file_is_of_more_bytes_than_it_has(tmp_path):
-    path = tmp_path / "a.tar"
-    write_members(path, member("\udce9.txt", b"cat"), member("sparse.txt", b"cat"), format=tarfile.GNU_FORMAT)
-    # GNU's sparse file, of 2**40 bytes, of which none is there
-    places = (b"0" * 11 + b"\0") * 2 + b"\0" * 72
-    with_header(path, 2, at_156=b"S", at_386=places, at_483=b"\x80" + (2**40).to_bytes(11, "big"))
-    (first, record), (_, sparse) = Reader(open_records(tmp_path)).read(0, 0, 2)
-    assert (first.encode().decode(), record) == (f"{tmp_path}/a.tar, sample 0 (\\udce9)", {"captions": "cat"})
-    assert "'sparse.txt'" in str(sparse)
-
-
-def test_a_tar_that_leads_back_is_not_followed(tmp_path):
-    write_members(tmp_path / "a.tar", member("a.txt"), member("b.txt"), format=tarfile.GNU_FORMAT)
-    with_header(tmp_path / "a.tar", 1, at_124=b"\xff" + (256**11 - 1024).to_bytes(11, "big"))
-    with pytest.raises(ValueError, match=r"a\.tar"):
-        open_records(tmp_path)

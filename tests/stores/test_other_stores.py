@@ -14,7 +14,7 @@ BREAKS = (error(503, "SlowDown"), "reset", "cut")
 
 
 def first_examples(files, output) -> list[dict]:
-    return list(map(plain, examples(files, output)[:40]))
+    return list(map(plain, examples(files, output)[:15]))
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,12 @@ def in_gcs(gcs, local) -> str:
     return f"{bucket}/texts/*.jsonl"
 
 
-def test_gcs(gcs, in_gcs, local, tmp_path):
+def test_gcs(gcs, in_gcs, local):
     proxy, bucket = gcs
     cached(in_gcs, f"{bucket}/cache")
-    cached(in_gcs, tmp_path)
     cached(f"{local}/*.jsonl", f"{bucket}/from_disk")
     expected = tokens_of(f"{local}/cache")
-    assert tokens_of(f"{bucket}/cache") == tokens_of(f"{bucket}/from_disk") == tokens_of(tmp_path) == expected
+    assert tokens_of(f"{bucket}/cache") == tokens_of(f"{bucket}/from_disk") == expected
     assert CliRunner().invoke(main, ["verify", f"{bucket}/cache/stores_corpus"]).exit_code == 0
     proxy.fault = faults(0.05, *BREAKS)  # its client waits for a second after each
     assert first_examples(in_gcs, f"{bucket}/cache") == first_examples(f"{local}/*.jsonl", f"{local}/cache")

@@ -296,21 +296,3 @@ def test_it_is_pickled_and_equal_by_content(folders, tmp_path):
     ]
     assert all(other != vocabulary for other in others)
     assert len({vocabulary_identity(other) for other in [vocabulary, *others]}) == 6
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("tokenizer.json", b"{"),
-        ("tokenizer.json", b'{"model": {"vocab": {}}}'),
-        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}, "added_tokens": []}'),
-        ("tokenizer_config.json", b'{"eos_token": 7}'),
-    ],
-)
-def test_files_that_were_altered_are_named(tmp_path, file, content):
-    folder = small(tmp_path / "altered", {"text": 0})
-    (folder / file).write_bytes(content)
-    with pytest.raises(ValueError, match=file):
-        HuggingFaceVocabulary(str(folder)).encode("text")
-    with pytest.raises(ValueError, match="eos"):
-        HuggingFaceVocabulary(str(small(tmp_path / "none", {"a": 0}, special=["<s>"], eos=None))).encode("a")
