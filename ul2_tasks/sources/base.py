@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.words import CannotTellError, code_of, plain, words_of
 
@@ -86,9 +86,12 @@ class RecordSource(DataSource):
         super().__init__(splits)
         self.text_key, self.id_key = text_key, id_key
 
-    @abc.abstractmethod
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
-        """The shards of a split, in the order of the corpus; at least so many, where the source can be read in any number."""
+        """The shards of a split, in the order of the corpus; at least so many, where the source can be read in any number.
+
+        By default one, so that all of a split is read by one `read`.
+        """
+        return numbered(split, [Shard()])
 
     @abc.abstractmethod
     def read(self, shard: Shard) -> Iterator[Record]:

@@ -38,8 +38,8 @@ class FileSource(RecordSource):
         self._listed: dict[str, tuple[list[str], Layout]] = {}
         self._shards: dict[str, list[Shard]] = {}
         self._formats = {split: layout.format or _named_format(patterns) for split, patterns in self._files.items()}
-        for split in filter(self._formats.get, split_to_files):
-            self._check_format(split)
+        for split, format in self._formats.items():
+            self._check_format(format, split)
 
     def __repr__(self) -> str:
         return f"FileSource({', '.join([repr(self._files), *self._layout.changed])})"
@@ -58,14 +58,10 @@ class FileSource(RecordSource):
         return f"FileSource({', '.join(['files', *self._layout.changed])})"
 
     def read(self, shard: Shard) -> Iterator[Record]:
-        return read(shard, self.layout(shard.split))
+        return read(shard, self._list(shard.split)[1])
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
-        return formats.rows_read(shard, self.layout(shard.split), records, last)
-
-    def layout(self, split: str) -> Layout:
-        """How the documents of a split lie in its files. Lists the files."""
-        return self._list(split)[1]
+        return formats.rows_read(shard, self._list(shard.split)[1], records, last)
 
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The shards of a split's files. Lists the files, and reads the fields of the first file that has any."""
@@ -85,19 +81,17 @@ class FileSource(RecordSource):
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
             format = self._formats[split] = self._layout.format or formats.format_of(paths)
-            self._check_format(split)
+            self._check_format(format, split)
             self._listed[split] = paths, dataclasses.replace(self._layout, format=format)
         return self._listed[split]
 
-    def _check_format(self, split: str) -> None:
-        """Raises a ValueError where an argument means nothing for the format of the split's files. The format is known by now."""
+    def _check_format(self, format: str | None, split: str) -> None:
+        """Raises a ValueError where an argument means nothing for the format of the split's files; None is not known yet."""
         layout, patterns = self._layout, self._files[split]
-        if self._formats[split] != "text":
-            if layout.documents is not None and not {None, "text"} & set(self._formats.values()):
-                kind = self._formats[split]
+        if format != "text":
+            if layout.documents is not None and not {None, "text"} & {*self._formats.values()}:
                 raise ValueError(
-                    f"documents must be left out for files that are not text files, got {layout.documents!r}, and {patterns!r}"
-                    f" are {kind}."
+                    f"documents must be left out for files that are not text files, got {layout.documents!r} for {patterns!r}."
                 )
             return
         if layout.as_json:

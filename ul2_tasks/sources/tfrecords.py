@@ -92,15 +92,12 @@ def values_of(feature: memoryview) -> list[bytes | int | float]:
     values: list[bytes | int | float] = []
     for kind, held in _messages(feature):
         for _, value in fields_of(held):
-            if kind == 1 or isinstance(value, int):
-                values.append(_signed(value) if isinstance(value, int) else bytes(value))
-            elif kind == 2:
-                values += np.frombuffer(value, "<f4").tolist()
+            if isinstance(value, int):
+                values.append(_signed(value))
+            elif kind == 1:
+                values.append(bytes(value))
             else:
-                place = 0
-                while place < len(value):
-                    number, place = _varint(value, place)
-                    values.append(_signed(number))
+                values += np.frombuffer(value, "<f4").tolist() if kind == 2 else _integers(value).tolist()
     return values
 
 
@@ -108,14 +105,17 @@ def integers_of(feature: memoryview) -> np.ndarray:
     """The values of a Feature of integers, [n] int64. One of another kind raises a CorruptFileError."""
     found = [np.zeros([0], np.int64)]
     for kind, held in _messages(feature):
-        for _, value in fields_of(held):
-            if kind != 3:
-                raise CorruptFileError(f"a feature must have integers, which are of the kind 3, got {kind}")
-            numbers, is_whole = _varints(np.frombuffer(value, np.uint8)) if not isinstance(value, int) else ([_signed(value)], True)
-            if not is_whole:
-                raise CorruptFileError("an integer of a protocol buffer must have an end, got none")
-            found.append(np.asarray(numbers, np.int64))
+        if kind != 3:
+            raise CorruptFileError(f"a feature must have integers, which are of the kind 3, got {kind}")
+        found += [_integers(value) if not isinstance(value, int) else np.array([_signed(value)]) for _, value in fields_of(held)]
     return np.concatenate(found)
+
+
+def _integers(value: memoryview) -> np.ndarray:
+    numbers, is_whole = _varints(np.frombuffer(value, np.uint8))
+    if not is_whole:
+        raise CorruptFileError("an integer of a protocol buffer must have an end, got none")
+    return numbers
 
 
 @compiled

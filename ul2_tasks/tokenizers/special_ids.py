@@ -134,18 +134,17 @@ def special_tokens(
     >>> special.sentinels, special.mode, special.eos, sorted(special.reserved)
     ((262, 261, 260), (259,), 1, [0, 259, 260, 261, 262])
     """
-    of_modes = plain_modes(modes)
-    return _special_tokens(vocabulary, mode, plain_sentinels(sentinels), None if of_modes is None else tuple(of_modes.items()))
+    vocabulary.check()
+    by_id, modes_by_id = SpecialTokensRequest(sentinels, modes).by_id(vocabulary)
+    return _special_tokens(vocabulary, mode, by_id, tuple((modes_by_id or {}).items()))
 
 
 @functools.lru_cache(maxsize=64)
 def _special_tokens(
-    vocabulary: Vocabulary, mode: str | None, sentinels: tuple[Token, ...] | str | None, modes: tuple[tuple[str, Mode], ...] | None
+    vocabulary: Vocabulary, mode: str | None, by_id: tuple[int, ...] | str | None, modes: tuple[tuple[str, Any], ...]
 ) -> SpecialTokens:
     """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
-    vocabulary.check()
-    by_id, modes_by_id = SpecialTokensRequest(sentinels, None if modes is None else dict(modes)).by_id(vocabulary)
-    of_modes = modes_by_id or {}
+    of_modes = dict(modes)
     given = None if mode is None else of_modes.get(mode)
     mode_ids = () if mode is None else _mode_ids(vocabulary, mode, of_modes)
     is_text, padding = isinstance(given, str), set() if vocabulary.uses_0 else {0}
