@@ -1,13 +1,11 @@
 """`KeptCounts`: what is saved is loaded under its key alone; what else is in the file, or cannot be written, is no error."""
 
-import os
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ul2_tasks.files import kept_counts
-from ul2_tasks.files.kept_counts import FILE, KeptCounts, beside
+from ul2_tasks.files.kept_counts import FILE, KeptCounts
 
 COUNTS = st.lists(st.integers(0, 2**32 - 1), max_size=40)
 
@@ -46,10 +44,3 @@ def test_the_file_is_bounded_and_the_oldest_go(tmp_path, monkeypatch):
     found = [len(KeptCounts(str(tmp_path), str(number)).load()) for number in range(30)]
     assert found == sorted(found)
     assert found[-1] == 20
-
-
-def test_a_folder_of_an_object_store_keeps_them_too():
-    KeptCounts("memory://kept/rows", "a").save(np.arange(3))
-    assert KeptCounts("memory://kept/rows", "a").load().tolist() == [0, 1, 2]
-    assert beside("memory://kept/rows/train") == "memory://kept/rows"
-    assert beside("train") == os.getcwd()

@@ -1,7 +1,6 @@
 """Objects of Hugging Face's `datasets` as sources: which rows they give, and what they are known by."""
 
 import json
-import pickle
 import subprocess
 import sys
 
@@ -129,42 +128,6 @@ def test_a_dataset_is_known_by_the_same_words_in_each_process_and_no_other_by_th
     one, other = (subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines() for _ in range(2))
     assert one == other
     assert len(set(one)) == len(one) == 5
-
-
-CHANGES = {
-    "another text": lambda: datasets.Dataset.from_dict(rows([*TEXTS[:-1], "another"])),
-    "another order": lambda: datasets.Dataset.from_dict(rows()).select(range(39, -1, -1)),
-    "mapped": lambda: datasets.Dataset.from_dict(rows()).map(lambda row: {"text": row["text"] + "."}),
-}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_state_of_one_dataset_is_not_loaded_for_another(change):
-    one, same, other = (
-        ul2_tasks.Mixture("mine", dataset)
-        for dataset in (datasets.Dataset.from_dict(rows()), datasets.Dataset.from_dict(rows()), CHANGES[change]())
-    )
-    assert one == same != other
-    assert one.fingerprint() == same.fingerprint() != other.fingerprint()
-    state = ul2_tasks.UL2IterableDataset(one, LENGTHS).state_dict()
-    iter(resumed(same, state))
-    with pytest.raises(ValueError, match="corpora"):
-        iter(resumed(other, state))
-
-
-def resumed(mixture, state):
-    dataset = ul2_tasks.UL2IterableDataset(mixture, LENGTHS)
-    dataset.load_state_dict(state)
-    return dataset
-
-
-def test_a_source_is_pickled_with_its_dataset(files):
-    for dataset in (datasets.Dataset.from_dict(rows()), streamed(files)):
-        source = ul2_tasks.open_source(dataset)
-        again = pickle.loads(pickle.dumps(source))
-        assert repr(again) == repr(source)
-        assert texts(again) == texts(source) == TEXTS
 
 
 # Caches and provenance.

@@ -56,19 +56,6 @@ def test_examples_are_lossless_with_the_cache_and_without(tmp_path):
         assert sorted(map(BYTES.decode, found)) == sorted(TEXTS)
 
 
-def test_each_pass_has_each_document_once_in_another_order_and_hosts_share_them_out(tmp_path):
-    name = registered("megatron_passes", write(tmp_path))
-    found = seqio.TaskRegistry.get(f"{name}_r1").source.get_dataset("train", shuffle=True, seed=3).repeat(2)
-    texts = [BYTES.decode(document["targets"].tolist()) for document in found.as_numpy_iterator()]
-    assert sorted(texts[:40]) == sorted(texts[40:]) == sorted(TEXTS)
-    assert texts[:40] != texts[40:]
-    assert documents(name, shuffle=True, seed=3) == texts[:40] != documents(name, shuffle=True, seed=4)
-    shares = [documents(name, shuffle=True, shard_info=seqio.ShardInfo(host, 7)) for host in range(7)]
-    assert sorted(text for share in shares for text in share) == sorted(TEXTS)
-    with pytest.raises(ValueError, match="for each of 41 hosts, got 40"):
-        documents(name, shard_info=seqio.ShardInfo(0, 41))
-
-
 ENDS = {
     "eos by default": ((1,), None, ""),
     "no eod": ((), None, ""),

@@ -19,16 +19,6 @@ from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
 from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, as_vocabulary
 
-HARD = [
-    "",
-    " ",
-    "a\nb\tc  d",
-    "<extra_id_0> [R] </s> <pad> <unk>",
-    "\u2581\u2581 ﬁ½Ａ①e\u0301 ☃🙂中日한",
-    "\0 nul",
-    "x" * 5000,
-]
-
 
 class OneByOne(seqio.ByteVocabulary):
     """Somebody else's, which knows single texts alone."""
@@ -76,12 +66,6 @@ def at_once(vocabulary, texts) -> list[list[int]]:
     tokens, lengths = encode_batch(vocabulary, texts)
     assert (tokens.dtype, lengths.dtype) == (np.int32, np.int64)
     return [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
-
-
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_documents_and_hard_texts_have_the_ids_of_tensorflows_op(name):
-    texts = [text.encode() for text in [*embedded_documents()[:200], *HARD]]
-    assert at_once(VOCABULARIES[name], texts) == one_by_one(VOCABULARIES[name], texts)
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5))

@@ -6,10 +6,9 @@ import pytest
 import sentencepiece
 import seqio
 import tensorflow as tf
-from support import denoise, flat, restore_all
+from support import flat
 
-from ul2_tasks import T5GEMMA2, embedding_rows
-from ul2_tasks.tasks.vocabulary import seqio_vocabulary, special_in_seqio
+from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import (
@@ -101,14 +100,10 @@ def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
     assert of_seqio.id_shift == 1
     assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (None, own.eos_id(), own.unk_id())
     assert (of_seqio.pad_id, of_seqio.eos_id, of_seqio.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
-    assert [vocabulary.id_to_piece(id) for id in range(own.get_piece_size())] == [
-        own.id_to_piece(id) for id in range(own.get_piece_size())
-    ]
     special = special_tokens(vocabulary, "[R]")
     ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
     assert len({*special.sentinels, *flat(ids_of_modes.values()), special.eos}) == 4 + 3 + 1
     assert vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1 == of_seqio.vocab_size - 1
-    assert embedding_rows(of_seqio) >= of_seqio.vocab_size
     text = vocabulary.never_encoding(SpecialTokensRequest(mode_names=MODES).ids(vocabulary))
     for each in (*TEXTS, "one one ☃ 日本"):
         ids, higher = text.encode(each), seqio_vocabulary(text).encode(each)
@@ -120,15 +115,9 @@ def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
     words = vocabulary.encode("plain text")
     shown = vocabulary.decode([*special.mode, *words, special.sentinels[3], vocabulary.eos_id, *words])
     assert shown == "[R] plain text<extra_id_3>"
-    examples = denoise([of_seqio.encode(TEXTS[0] * 9)], {"inputs": 64, "targets": 64}, T5GEMMA2[0], of_seqio)
-    in_seqio = special_in_seqio(special, vocabulary)
-    assert restore_all(examples, T5GEMMA2[0], in_seqio) == of_seqio.encode(TEXTS[0] * 9)
-
     assert vocabulary == open_vocabulary(model, sentinels=4) == pickle.loads(pickle.dumps(vocabulary))
     assert of_seqio == seqio_vocabulary(open_vocabulary(model, sentinels=4)) == pickle.loads(pickle.dumps(of_seqio))
     plain = seqio.SentencePieceVocabulary(model)
-    assert plain != of_seqio
-    assert of_seqio != plain
     assert vocabulary_identity(as_vocabulary(plain)) != vocabulary_identity(vocabulary)
     if layout == "mode":  # in the file itself that piece is any control piece, and no text becomes it
         return
