@@ -23,9 +23,9 @@ from support import SPOILT_FILES, byte_vocabulary, long_documents
 
 from ul2_tasks import T5GEMMA2, Mixture, register
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
-from ul2_tasks.export.tfrecord import parse, serialize
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.files.systems import copy, names_in, read
+from ul2_tasks.files.tf_examples import parsed, serialized
 from ul2_tasks.inspect.verify import examine
 from ul2_tasks.jobs.manifest import write_manifest
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -482,8 +482,8 @@ def test_an_example_has_the_bytes_of_protocol_buffers():
         for key, value in values.items()
     }
     expected = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
-    assert serialize(values) == expected
-    found = parse(expected)
+    assert serialized(values) == expected
+    found = parsed(expected)
     assert {key: list(value) for key, value in found.items()} == {key: list(value) for key, value in values.items()}
     with pytest.raises(ValueError, match=r"ids must be at least 0, got -1"):
-        serialize({"ids": np.array([-1])})
+        serialized({"ids": np.array([-1])})

@@ -16,9 +16,9 @@ import numpy as np
 from ul2_tasks.corpus.cached_files import expected_files
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
-from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.opening import CorruptFileError, open_file
 from ul2_tasks.files.systems import parallel_map, place
-from ul2_tasks.sources.tfrecords import features_of, integers_of, records_of, values_of
+from ul2_tasks.files.tf_examples import features_of, parsed, records_of, value_of
 
 SKIPPED = "skipped"  # the id of a record that is no document
 
@@ -27,8 +27,15 @@ def read_file(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The documents of a file, 128 at a time: [tokens] int32, one document's after the other's, and how many each has, int64."""
     with open_file(path) as file:
         records = records_of(file)
-        while batch := [integers_of(features_of(record)["targets"]) for record in itertools.islice(records, DOCUMENTS_PER_BATCH)]:
+        while batch := list(map(_tokens, itertools.islice(records, DOCUMENTS_PER_BATCH))):
             yield np.concatenate(batch).astype(np.int32), np.array([len(tokens) for tokens in batch], np.int64)
+
+
+def _tokens(record: bytes) -> np.ndarray:
+    tokens = value_of(features_of(record)["targets"])
+    if len(tokens) and not (isinstance(tokens, np.ndarray) and tokens.dtype == np.int64):
+        raise CorruptFileError("the feature 'targets' must have integers, got others")
+    return np.asarray(tokens, np.int64)
 
 
 def other_settings(cache_dir: str, split: str, expected: Mapping[str, str]) -> object | None:
@@ -49,5 +56,5 @@ def _first_digest(path: str) -> str | None:
 def _document_names(path: str) -> Iterator[str]:
     with open_file(path) as file:
         for record in records_of(file):
-            named = values_of(features_of(record).get("document", memoryview(b"")))
+            named = parsed(record).get("document", [])
             yield named[0].decode() if named and isinstance(named[0], bytes) else "unknown/none"

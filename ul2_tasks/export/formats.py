@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, Feature, features_named, token_features
-from ul2_tasks.export.tfrecord import framed, parse, records_in, serialize
 from ul2_tasks.files.opening import open_file
+from ul2_tasks.files.tf_examples import framed, parsed, records_of, serialized
 from ul2_tasks.store.provenance import TABLE, Origin, TableWriter, add_origins
 from ul2_tasks.store.write import HashedFile, PairWriter
 
@@ -122,7 +122,7 @@ def _write_tfrecord(paths: Sequence[str], batches: Iterable[Examples], names: Co
     with contextlib.closing(HashedFile(paths[0])) as file:
         for batch in batches:
             for example in batch:
-                file.write(framed(serialize({key: _as_list(key, value) for key, value in example.items()})))
+                file.write(framed(serialized({key: _as_list(key, value) for key, value in example.items()})))
     return [file.entry]
 
 
@@ -135,7 +135,7 @@ def _as_list(key: str, value: Any) -> np.ndarray | list[bytes]:
 def _read_tfrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[Examples]:
     features = features_named(names)
     with open_file(paths[0]) as file:
-        records = map(parse, records_in(file))
+        records = map(parsed, records_of(file))
         while batch := list(itertools.islice(records, _EXAMPLES_AT_A_TIME)):
             of_each: dict[str, Any] = {key: [example[key] for example in batch] for key in (*features, *NAMES)}
             yield Examples(
