@@ -42,17 +42,6 @@ DENOISERS = list(dict.fromkeys([*T5GEMMA2, *UL2, *UL2R, *UNIFORM, *SEQUENTIAL]))
 KINDS = list({tuple(getattr(d, key, None) for key in ("placement", "split", "sentinel")): d for d in DENOISERS}.values())
 
 
-# Makes an iterator as users have it. In the tests' process conftest.py puts a cheaper one in its place.
-iterate_tuned = tf.data.Dataset.__iter__
-
-
-def iterate(dataset: tf.data.Dataset):
-    """An iterator to save or to restore: over the graph that users have, but not tuned, see conftest.py."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return iterate_tuned(dataset.with_options(options))
-
-
 def records_of(source, split: str = "train") -> list:
     """The records of a split, in the order of the corpus."""
     return [record for shard in source.shards(split) for record in source.read(shard)]
@@ -170,7 +159,7 @@ def restore_all(examples, denoiser, special: SpecialTokens) -> list[int]:
 
 def saved_and_resumed(make, count: int, folder: pathlib.Path):
     """An iterator over the dataset of `make()` that has given `count` elements, and another that goes on from its checkpoint."""
-    saved, resumed = iterate(make()), iterate(make())
+    saved, resumed = iter(make()), iter(make())
     for _ in range(count):
         next(saved)
     path = tf.train.Checkpoint(iterator=saved).write(str(folder / "saved"))

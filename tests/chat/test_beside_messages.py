@@ -6,12 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from commands import described, ul2
 from datasets import Dataset
-from test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
-from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
+from tests.chat.test_chat_templates import CALLS, TOOLS, WEATHER, oracle, write
+from tests.commands.running import described, ul2
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import Chat, MemoryDataSource
 
 TALK = [CALLS[1], {"role": "assistant", "content": None, "tool_calls": CALLS[2]["tool_calls"]}, *CALLS[3:5]]

@@ -10,10 +10,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
+from tests.tokenizers.test_hugging_face_vocabulary import byte_fallback, exclamation_first, unigram
 from ul2_tasks import open_renderer
 from ul2_tasks.chat import templates
 from ul2_tasks.chat.messages import parse

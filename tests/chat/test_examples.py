@@ -3,8 +3,8 @@
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from chat_support import GOLDEN, read
 
+from tests.chat.chat_support import GOLDEN, read
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.supervision import HARMONY_TOOLS

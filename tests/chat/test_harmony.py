@@ -5,8 +5,8 @@ import random
 
 import pytest
 import tensorflow as tf
-from chat_support import GOLDEN, harmony, o200k_file
 
+from tests.chat.chat_support import GOLDEN, harmony, o200k_file
 from ul2_tasks import open_vocabulary
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.tasks.vocabulary import seqio_vocabulary

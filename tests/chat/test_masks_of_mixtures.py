@@ -2,9 +2,9 @@
 
 import pytest
 import seqio
-from test_register_chat import S, write_jsonl
 
 import ul2_tasks
+from tests.chat.test_register_chat import S, write_jsonl
 from ul2_tasks.example_features import TEXT
 
 LENGTHS = {"inputs": 256, "targets": 256}

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import seqio
-from chat_support import GOLDEN
 from rich.console import Console
-from support import corpus_named
 
 import ul2_tasks
+from tests.chat.chat_support import GOLDEN
+from tests.support import corpus_named
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.mixtures.chat import open_conversations
 from ul2_tasks.tasks.sources import seqio_source

@@ -13,8 +13,8 @@ import seqio
 import tensorflow as tf
 import tokenizers
 from rich.console import Console
-from support import at_once, byte_vocabulary, corpus_named, refused, telling
 
+from tests.support import at_once, byte_vocabulary, corpus_named, refused, telling
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build

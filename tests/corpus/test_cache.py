@@ -7,15 +7,15 @@ import os
 import pathlib
 import shutil
 
-import new_process
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 from click.testing import CliRunner
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, corpus_named, long_documents, telling
 
+from tests import programs
+from tests.support import SPOILT_FILES, byte_vocabulary, corpus_named, long_documents, telling
 from ul2_tasks import T5GEMMA2, embedded_documents, mix, register
 from ul2_tasks.cli import main
 from ul2_tasks.corpus import cache
@@ -65,17 +65,14 @@ def clean_registries(monkeypatch):
 
 
 def run(*command, folder=REPOSITORY):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(folder)])}
-    return new_process.run(*command, env=environment, cwd=folder)
+    return programs.run(*command, env=programs.environment(folder), cwd=folder)
 
 
 @pytest.fixture(scope="module")
 def stock(registered, tmp_path_factory):
     """A cache of `cache_small_corpus` by SeqIO's own job."""
     folder, module = tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("module")
-    (module / "registers.py").write_text(
-        f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_cache; test_cache.register_cached()"
-    )
+    (module / "registers.py").write_text("from tests.corpus import test_cache; test_cache.register_cached()")
     arguments = [
         "--module_import=registers",
         "--tasks=cache_small_.*",
@@ -330,15 +327,11 @@ def command(folder, module, *arguments):
 
 
 def test_workers_and_a_dask_cluster_write_what_one_process_writes(tmp_path):
-    """The script and its workers find a module in the current folder."""
     module = program(tmp_path, f"register('own', {text_files(tmp_path, [text.encode() for text in long_documents()])})")
-    script = ["-c", new_process.AS_A_SCRIPT, new_process.executable(tmp_path)]
-    here, found = {**os.environ, "PYTHONPATH": str(REPOSITORY)}, []
+    found = []
     before = {*os.listdir(tmp_path), "cache", "__pycache__"}
     for options in ([], ["--workers", 2], ["--pipeline_option=--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]):
-        asked = command(tmp_path, module, *options)
-        is_script = len(options) != 1
-        done = new_process.run(*script, *asked[2:], env=here, cwd=tmp_path) if is_script else run(*asked, folder=tmp_path)
+        done = run(*command(tmp_path, module, *options), folder=tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
         assert {*os.listdir(tmp_path)} <= before, "nothing is left behind"
         found.append({path.name: path.read_bytes() for path in (tmp_path / "cache" / "own_corpus").iterdir()})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import records_of
 
+from tests.support import records_of
 from ul2_tasks import open_source
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.sources.base import as_source

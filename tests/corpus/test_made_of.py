@@ -10,9 +10,9 @@ import re
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary, corpus_named, telling
-from test_register_chat import CONVERSATIONS, write_jsonl
 
+from tests.chat.test_register_chat import CONVERSATIONS, write_jsonl
+from tests.support import byte_vocabulary, corpus_named, telling
 from ul2_tasks import T5GEMMA2, Mixture, open_source, register, register_chat
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.write import write_examples

@@ -8,8 +8,8 @@ import uuid
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary, corpus_named
 
+from tests.support import byte_vocabulary, corpus_named
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build

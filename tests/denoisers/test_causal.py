@@ -5,9 +5,9 @@ import pytest
 import seqio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import byte_vocabulary, denoise, flat
 
 import ul2_tasks
+from tests.support import byte_vocabulary, denoise, flat
 from ul2_tasks import CausalDenoiser
 from ul2_tasks.sources.memory import texts_in_memory
 

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from support import SEQUENTIAL, denoiser_id
 from t5.data.preprocessors import random_spans_helper
 
+from tests.support import SEQUENTIAL, denoiser_id
 from ul2_tasks import T5GEMMA2, UL2, SequentialDenoiser, SpanDenoiser, chunk_length
 from ul2_tasks.denoisers.lengths import Chunk
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tokenizers
-from support import DENOISERS, byte_vocabulary
 
+from tests.support import DENOISERS, byte_vocabulary
 from ul2_tasks import T5GEMMA2, CausalDenoiser, HuggingFaceVocabulary, SpanDenoiser, denoise
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens

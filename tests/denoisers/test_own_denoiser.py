@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import seqio
-from support import byte_vocabulary, described, flat
 
+from tests.support import byte_vocabulary, described, flat
 from ul2_tasks import register
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import example_lengths

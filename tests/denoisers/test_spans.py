@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
-from support import KINDS, denoiser_id
 from t5.data.preprocessors import random_spans_noise_mask
 
+from tests.support import KINDS, denoiser_id
 from ul2_tasks import T5GEMMA2, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.write import made, recipe
 from ul2_tasks.order.order import noise_keys

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support import denoiser_id
 
+from tests.support import denoiser_id
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import example_lengths

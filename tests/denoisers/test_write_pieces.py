@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_support import text_keys
-from support import KINDS, denoiser_id
 
+from tests.images.image_support import text_keys
+from tests.support import KINDS, denoiser_id
 from ul2_tasks import T5GEMMA2, SequentialDenoiser
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.denoisers.write import made, recipe_of_texts

@@ -4,23 +4,20 @@ import collections
 import functools
 import io
 import itertools
-import os
 import pathlib
 import pickle
 import re
 import shutil
-import signal
-import sys
 import time
 
-import new_process
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import SPOILT_FILES, byte_vocabulary, long_documents
 
+from tests import programs
+from tests.support import SPOILT_FILES, byte_vocabulary, long_documents
 from ul2_tasks import T5GEMMA2, Mixture, register
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
@@ -32,7 +29,6 @@ from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import as_vocabulary
 
-WORKERS_PATH = os.pathsep.join([str(new_process.TESTS.parent), *new_process.FOLDERS])
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
 FORMATS = ["tfrecord", "parquet"]
@@ -229,8 +225,7 @@ def test_ids_are_the_tokenizers_own_and_the_manifest_says_what_they_mean(write, 
 
 def test_two_processes_write_the_same_bytes_from_a_cache_too(write_alone, tmp_path, monkeypatch):
     """Workers know neither the mixture nor where the cache is, before they are told."""
-    monkeypatch.setenv("PYTHONPATH", WORKERS_PATH)
-    monkeypatch.setattr(sys, "executable", new_process.executable(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(programs.REPOSITORY))
     ALONE.cache(tmp_path / "cache")
     settings = {"cache_dirs": [tmp_path / "cache"], "format": "parquet"}
     one = write_alone(tmp_path / "one", **settings)
@@ -268,14 +263,14 @@ write_examples(mixture, sys.argv[2], {"inputs": 128, "targets": 128}, format="tf
 def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders_alone, write_alone, tmp_path):
     folder = tmp_path / "killed"
     (tmp_path / "mixture").write_bytes(pickle.dumps(ALONE))
-    process = new_process.Program(["-c", KILLED, tmp_path / "mixture", folder], env={**os.environ, "PYTHONPATH": WORKERS_PATH})
+    process = programs.start("-c", KILLED, tmp_path / "mixture", folder)
     deadline = time.monotonic() + 120
     while len(list(folder.glob("_parts/train-*.json"))) < 1:
         assert process.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.communicate()
     assert [path.name for path in folder.glob("_parts/train-*.json")] == ["train-00000-of-00002.json"]
     with pytest.raises(ValueError, match=r"killed is an unfinished export, with 1 of 2 shards\. Re-run the command that began it"):
         read_examples(str(folder))
@@ -310,8 +305,7 @@ for format in sys.argv[3:]:
 def test_a_disk_without_room_leaves_no_half_file(tmp_path):
     """A limit on the size of files stands for the disk."""
     (tmp_path / "mixture").write_bytes(pickle.dumps(ALONE))
-    environment = {**os.environ, "PYTHONPATH": WORKERS_PATH}
-    done = new_process.run("-c", FULL_DISK, tmp_path / "mixture", tmp_path, *FORMATS, env=environment)
+    done = programs.run("-c", FULL_DISK, tmp_path / "mixture", tmp_path, *FORMATS)
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert len(told) == len(FORMATS)

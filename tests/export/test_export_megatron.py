@@ -7,8 +7,8 @@ import pytest
 import seqio
 from click.testing import CliRunner
 from rich.console import Console
-from support import at_once, byte_vocabulary, corpus_named, refused
 
+from tests.support import at_once, byte_vocabulary, corpus_named, refused
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.cli import main
 from ul2_tasks.corpus.build_cache import build

@@ -11,11 +11,11 @@ import shutil
 
 import numpy as np
 import pytest
-from chat_support import GOLDEN, o200k_file, read_shard
-from commands import ul2
 from rich.console import Console
 
 import ul2_tasks
+from tests.chat.chat_support import GOLDEN, o200k_file, read_shard
+from tests.commands.running import ul2
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples

@@ -10,8 +10,8 @@ import struct
 
 import pytest
 from backports import zstd
-from support import records_of
 
+from tests.support import records_of
 from ul2_tasks import open_source
 from ul2_tasks.files.opening import CORRUPT, open_file
 from ul2_tasks.image_rows.records import open_records

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from golden_files import check
-from golden_pipelines import (
+
+import ul2_tasks
+from tests.golden.golden_files import check
+from tests.golden.golden_pipelines import (
     BOTH,
     CORPUS,
     FOLDER,
@@ -38,9 +40,6 @@ from golden_pipelines import (
     stream,
     talk,
 )
-from sizes import release
-
-import ul2_tasks
 from ul2_tasks import (
     UL2,
     UL2R,
@@ -67,9 +66,8 @@ EMBEDDED = "faa9cec8b1ce"
 
 @pytest.fixture(autouse=True, scope="module")
 def as_users_have_it():
-    """The package's own sizes, no cache, and the folder to which the paths of corpora are relative."""
+    """No cache, and the folder to which the paths of corpora are relative."""
     with pytest.MonkeyPatch.context() as patch:
-        release(patch)
         patch.chdir(FOLDER)
         patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
         yield

@@ -9,15 +9,13 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from golden_files import check
-from golden_pipelines import FOLDER, both, joined, numbered_seen, seen
-from sizes import release
 
+from tests.golden.golden_files import check
+from tests.golden.golden_pipelines import FOLDER, both, joined, numbered_seen, seen
 from ul2_tasks import register_chat
 from ul2_tasks.cli import main
 from ul2_tasks.images import example_set
 
-pytestmark = pytest.mark.usefixtures("quick_advice")
 TEXT = "golden_described.py:text"
 SHORT, TWO = f"{TEXT} --lengths 64,64", "golden --lengths 64,64"  # the second with two denoisers, for what takes long
 CHAT = "talk_chat"
@@ -52,7 +50,6 @@ def registered():
         patch.chdir(FOLDER)
         patch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", [])
         patch.setattr(example_set, "example_records", functools.cache(example_set.example_records))
-        release(patch)
         for register in (joined, both, seen, numbered_seen):
             register()
         for format in ("chat", "prompt_completion"):

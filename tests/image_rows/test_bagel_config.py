@@ -6,8 +6,8 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from image_sources import edits, made, png
 
+from tests.image_sources import edits, made, png
 from ul2_tasks.image_rows.bagel_config import bagel_sources
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.samples import Sizes

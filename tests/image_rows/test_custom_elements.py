@@ -5,9 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from image_sources import FORM, ids, image, recipe, source
-from support import byte_vocabulary
 
+from tests.image_sources import FORM, ids, image, recipe, source
+from tests.support import byte_vocabulary
 from ul2_tasks.image_rows.custom import Custom, ElementKind
 from ul2_tasks.image_rows.inspect.measure import measure_images
 from ul2_tasks.image_rows.inspect.show import draw_records

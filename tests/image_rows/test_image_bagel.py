@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from image_sources import FORM, SIZES, edits, ids, made, source, talks
+
+from tests.image_sources import FORM, SIZES, edits, ids, made, source, talks
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 

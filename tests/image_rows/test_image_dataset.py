@@ -10,9 +10,10 @@ import types
 
 import numpy as np
 import pytest
-from image_sources import FORM, SIZES, edits, ids, made, png, source
-from support import byte_vocabulary
-from test_hugging_face_vocabulary import exclamation_first
+
+from tests.image_sources import FORM, SIZES, edits, ids, made, png, source
+from tests.support import byte_vocabulary
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 

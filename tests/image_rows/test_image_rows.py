@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
 
+from tests.image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
 from ul2_tasks.image_rows.attention import dense_mask, places
 from ul2_tasks.image_rows.dropout import Dropout
 from ul2_tasks.image_rows.patches import patches

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import described, ul2
-from image_sources import image, made, write_tar
 
+from tests.commands.running import described, ul2
+from tests.image_sources import image, made, write_tar
 from ul2_tasks.image_rows.inspect.measure import look_at, measure_images, recipe_to_look_at
 from ul2_tasks.image_rows.recipe import example_sources
 from ul2_tasks.image_rows.records import listed_records, open_records

@@ -4,8 +4,8 @@ import functools
 import os
 
 import pytest
-from image_sources import FORM, SIZES, ids, made, source
 
+from tests.image_sources import FORM, SIZES, ids, made, source
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.records import open_records
 from ul2_tasks.image_rows.video import FrameSampler

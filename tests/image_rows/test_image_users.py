@@ -4,8 +4,8 @@ import json
 import os
 
 import pytest
-from image_support import image
 
+from tests.images.image_support import image
 from ul2_tasks import seqio_source
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Recipe, Source

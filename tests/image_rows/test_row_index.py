@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
 
+from tests.image_sources import FORM, SIZES, edits, ids, made, png, recipe, source, talks
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Source
 from ul2_tasks.image_rows.records import open_records

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from commands import described, ul2
 
+from tests.commands.running import described, ul2
 from ul2_tasks.images.example_set import example_records
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202eback\u2066<script>alert(1)</script>[bold]"

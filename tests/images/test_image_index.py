@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 import seqio
-from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
 from rich.console import Console
-from support import restore
 
 import ul2_tasks
+from tests.images.image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, record_of, text_keys
+from tests.support import restore
 from ul2_tasks import T5GEMMA2, ImageText
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.documents import Bound, documents_of

@@ -6,9 +6,9 @@ import re
 import fsspec
 import numpy as np
 import pytest
-from image_sources import SIZES, png, recipe, source, write_tar
 from PIL import Image as PILImage
 
+from tests.image_sources import SIZES, png, recipe, source, write_tar
 from ul2_tasks import open_image_text
 from ul2_tasks.image_rows.problems import RecordError
 from ul2_tasks.image_rows.recipe import Source

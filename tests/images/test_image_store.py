@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import seqio
 import tensorflow as tf
-from image_support import NOISE, RUN, S, image, read, registered
 from rich.console import Console
-from support import corpus_named
 
+from tests.images.image_support import NOISE, RUN, S, image, read, registered
+from tests.support import corpus_named
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.documents import documents_of

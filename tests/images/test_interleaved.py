@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_support import image
 
+from tests.images.image_support import image
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.interleaved import ImageTokens, interleaved
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import seqio
-from image_support import RUN, SPECIAL, VOCABULARY, image, record_of
-from support import saved_and_resumed
-from test_image_index import DENOISERS, described
 
 import ul2_tasks
+from tests.images.image_support import RUN, SPECIAL, VOCABULARY, image, record_of
+from tests.images.test_image_index import DENOISERS, described
+from tests.support import saved_and_resumed
 from ul2_tasks.corpus import token_batches
 from ul2_tasks.mixtures.image_text import image_text_members, limits_of
 from ul2_tasks.random_access import windows

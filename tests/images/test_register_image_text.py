@@ -6,9 +6,9 @@ import logging
 import pytest
 import seqio
 import tensorflow as tf
-from image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
 
 import ul2_tasks
+from tests.images.image_support import A_RUN, MODES, NOISE, SENTINELS, SPECIAL, VOCABULARY, S, image, read, registered
 from ul2_tasks.denoisers.denoisers import T5GEMMA2
 from ul2_tasks.images.interleaved import ImageTokens
 

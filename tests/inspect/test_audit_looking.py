@@ -4,8 +4,8 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from commands import ul2
 
+from tests.commands.running import ul2
 from ul2_tasks import MemoryDataSource, Stage, mix, register
 from ul2_tasks.inspect.audit import audit
 from ul2_tasks.inspect.run import Run

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import ul2
-from support import mistral_model
 
+from tests.commands.running import ul2
+from tests.support import mistral_model
 from ul2_tasks import MemoryDataSource, mix, register
 from ul2_tasks.inspect.contamination import contamination, read_texts, variants_of
 from ul2_tasks.inspect.run import Run, stores

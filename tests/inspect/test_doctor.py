@@ -5,10 +5,10 @@ import re
 import sys
 
 import pytest
-from chat_support import GOLDEN, harmony, o200k_file
-from image_support import NOISE, S, image, registered
 
 import ul2_tasks
+from tests.chat.chat_support import GOLDEN, harmony, o200k_file
+from tests.images.image_support import NOISE, S, image, registered
 from ul2_tasks import Chat
 from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer

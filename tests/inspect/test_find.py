@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support import mistral_model
 
+from tests.support import mistral_model
 from ul2_tasks import MemoryDataSource, mix, register
 from ul2_tasks.inspect import find as module
 from ul2_tasks.inspect.find import Place, Seen, find, occurrences, pattern_of, place_of, places_of, seen

@@ -1,15 +1,14 @@
 """`ul2 lengths`: what lengths make of documents of any kind is what examples of these lengths are."""
 
 import pytest
-from image_support import image, registered
 
 import ul2_tasks
+from tests.images.image_support import image, registered
 from ul2_tasks import T5GEMMA2, Chat, Mix, Mixture
 from ul2_tasks.inspect.lengths import lengths_of
 
 PAIRS = {"inputs": 256, "targets": 64}
 LONGER = [[f"Number {n}: ", image(n), "and on " * (n % 7 + 1), image(1)] for n in range(60)]
-pytestmark = pytest.mark.usefixtures("quick_advice")
 
 
 @pytest.mark.parametrize("lengths", [{"tokens": 128}, PAIRS], ids=["chat", "prompt_completion"])

@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from image_support import image, registered
-from support import byte_vocabulary, long_documents
 
+from tests.images.image_support import image, registered
+from tests.support import byte_vocabulary, long_documents
 from ul2_tasks import UL2, Chat, Mix, Mixture, SpanDenoiser, description_of
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import LOSS_MASK, SPAN_ID, TASK

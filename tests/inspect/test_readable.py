@@ -8,9 +8,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import mistral_model
-from test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, unigram
 
+from tests.support import mistral_model
+from tests.tokenizers.test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, unigram
 from ul2_tasks.inspect.readable import Stretch, stretches
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens

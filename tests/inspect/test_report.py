@@ -7,8 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from image_support import image, registered
 
+from tests.images.image_support import image, registered
 from ul2_tasks import T5GEMMA2, Chat, Mixture, description_of
 from ul2_tasks.inspect.measure import statistics_of
 from ul2_tasks.inspect.report import write_report

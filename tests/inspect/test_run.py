@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from support import corpus_named
 
+from tests.support import corpus_named
 from ul2_tasks import T5GEMMA2, MemoryDataSource, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.inspect.run import Run, identities, read_record

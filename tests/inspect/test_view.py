@@ -8,11 +8,11 @@ import re
 
 import numpy as np
 import pytest
-from image_support import NOISE, SPECIAL, VOCABULARY, image, record_of
 from rich.console import Console
-from support import KINDS, restore
 
 import ul2_tasks
+from tests.images.image_support import NOISE, SPECIAL, VOCABULARY, image, record_of
+from tests.support import KINDS, restore
 from ul2_tasks import T5GEMMA2, CausalDenoiser, Chat, ImageText, Mix, Mixture, SequentialDenoiser
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.denoisers.reconstruction import invert

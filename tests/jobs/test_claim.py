@@ -12,8 +12,8 @@ from typing import ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from support import at_once, refused
 
+from tests.support import at_once, refused
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, make_folders, read, remove_tree
 from ul2_tasks.jobs import claim

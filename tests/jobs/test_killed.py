@@ -9,8 +9,8 @@ import sys
 
 import pytest
 from rich.console import Console
-from support import byte_vocabulary, corpus_named
 
+from tests.support import byte_vocabulary, corpus_named
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus.build_cache import build
 

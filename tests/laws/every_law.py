@@ -14,17 +14,17 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import new_process
 import numpy as np
-import pipelines
 import pytest
-from pipelines import SEED, WORDS, Pipeline, digests, take
-from sizes import leave_graphs
+
+from tests import programs
+from tests.laws import pipelines
+from tests.laws.pipelines import SEED, WORDS, Pipeline, digests, take
 
 BEFORE, AFTER = 20, 20  # how many elements are read before an iterator is saved, and after
 IN_BUFFERS = 4_000  # more than a saved iterator holds
 WHAT = ("seed", "lengths", "rates", "corpus")
-PROGRAM = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import every_law; every_law.go_on(*sys.argv[1:])"
+PROGRAM = "import sys; from tests.laws import every_law; every_law.go_on(*sys.argv[1:])"
 
 
 def law(name: str) -> Callable:
@@ -75,7 +75,7 @@ class Run(NamedTuple):
 def run_of(pipeline: Pipeline) -> Run:
     dataset, state = pipeline.build(), state_of(pipeline)
     pathlib.Path(state).parent.mkdir()
-    iterator = pipeline.state.start(dataset)
+    iterator = pipeline.state.read(dataset)
     begun = take(iterator, BEFORE)
     pipeline.state.save(dataset, iterator, state)
     return Run(begun, state, take(iterator, AFTER))
@@ -122,7 +122,6 @@ def test_it_goes_on_where_it_was_saved(pipeline):
 
 def go_on(folder: str, module: str, *names: str) -> None:
     """What another process prints: what pipelines give from their beginning, and from where they were saved."""
-    leave_graphs(pytest.MonkeyPatch())
     pipelines.use(pathlib.Path(folder))
     rows = {row.name: row for row in importlib.import_module(module).PIPELINES}
     print(json.dumps({name: gone_on(rows[name]) for name in names}))
@@ -138,7 +137,7 @@ def gone_on(pipeline: Pipeline) -> list[list[str]]:
 
 @functools.cache
 def elsewhere(module: str, names: tuple[str, ...]) -> dict[str, list[list[str]]]:
-    done = new_process.run("-c", PROGRAM, pipelines.FOLDER, module, *names, check=True)
+    done = programs.run("-c", PROGRAM, pipelines.FOLDER, module, *names, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -197,7 +196,7 @@ def test_nothing_is_resumed_without_a_seed(pipeline, tmp_path):
 
 def resumed_without_a_seed(pipeline: Pipeline, path: str) -> Any:
     dataset = pipeline.build(seed=None)
-    iterator = pipeline.state.start(dataset)
+    iterator = pipeline.state.read(dataset)
     next(iterator)
     pipeline.state.save(dataset, iterator, path)
     return pipeline.state.restore(pipeline.build(seed=None), path)
@@ -224,7 +223,7 @@ def test_a_step_has_the_same_elements_on_any_number_of_hosts(pipeline):
 def test_it_goes_on_on_another_number_of_hosts(pipeline, tmp_path):
     whole, path = digests(epochs_of(pipeline)), str(tmp_path / "state")
     dataset = pipeline.build(epochs=1, shard=(0, 2))
-    iterator = pipeline.state.start(dataset)
+    iterator = pipeline.state.read(dataset)
     take(iterator, 6)
     pipeline.state.save(dataset, iterator, path)
     resumed = (pipeline.state.move(pipeline.build(epochs=1, shard=(host, 3)), path, 4) for host in range(3))

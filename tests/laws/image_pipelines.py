@@ -4,12 +4,14 @@ import dataclasses
 import functools
 from typing import Any
 
-import pipelines
 import pyarrow as pa
 import pyarrow.parquet as pq
-from image_sources import FORM, SIZES, ids, made
-from image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
-from pipelines import (
+
+import ul2_tasks
+from tests.image_sources import FORM, SIZES, ids, made
+from tests.images.image_support import MODES, RUN, SENTINELS, VOCABULARY, image, record_of
+from tests.laws import pipelines
+from tests.laws.pipelines import (
     A_SEQUENCE,
     CHECKPOINT,
     ENDS_EARLY,
@@ -26,8 +28,6 @@ from pipelines import (
     of_numbers,
     of_seqio,
 )
-
-import ul2_tasks
 from ul2_tasks import MemoryDataSource
 from ul2_tasks.image_rows.recipe import Source
 from ul2_tasks.image_rows.records import listed_records

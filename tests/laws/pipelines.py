@@ -22,10 +22,10 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import corpus_named, iterate, restore
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import ul2_tasks
+from tests.support import corpus_named, restore
 from ul2_tasks import (
     T5GEMMA2,
     ChatFeatureConverter,
@@ -56,13 +56,12 @@ FOLDER = pathlib.Path()  # of all files; `use` sets it
 
 
 class State(NamedTuple):
-    """How a dataset is read; how an iterator is begun that may be saved, saved to a file, and gone on with from there.
+    """How a dataset is read; how an iterator is saved to a file, and gone on with from there.
 
     `move` goes on with the dataset of one of another number of hosts, from what a host saved, at so many elements of its own.
     """
 
     read: Callable[[Any], Iterator[Any]]
-    start: Callable[[Any], Iterator[Any]]
     save: Callable[[Any, Iterator[Any], str], object]
     restore: Callable[[Any, str], Iterator[Any]]
     move: Callable[[Any, str, int], Iterator[Any]]
@@ -491,13 +490,13 @@ def save_checkpoint(dataset: tf.data.Dataset, iterator: Iterator[Any], path: str
 
 
 def restore_checkpoint(dataset: tf.data.Dataset, path: str) -> Iterator[Any]:
-    iterator = iterate(dataset)
+    iterator = iter(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
     return iterator
 
 
 CHECKPOINT = State(
-    iter, iterate, save_checkpoint, restore_checkpoint, lambda dataset, path, first: iter(reading_of(dataset).continued(first))
+    iter, save_checkpoint, restore_checkpoint, lambda dataset, path, first: iter(reading_of(dataset).continued(first))
 )
 
 
@@ -510,7 +509,7 @@ def restore_state(dataset: Any, path: str, first: int = 0) -> Iterator[Any]:
     return iter(dataset)
 
 
-STATE_DICT = State(iter, iter, save_state, restore_state, restore_state)
+STATE_DICT = State(iter, save_state, restore_state, restore_state)
 
 
 def save_grain(dataset: Any, iterator: Any, path: str) -> None:
@@ -529,7 +528,7 @@ def move_grain(dataset: Any, path: str, first: int) -> Iterator[Any]:
     return iterator
 
 
-GRAIN = State(iter, iter, save_grain, restore_grain, move_grain)
+GRAIN = State(iter, save_grain, restore_grain, move_grain)
 
 
 class Counted:
@@ -551,7 +550,6 @@ class Counted:
 
 
 NUMBER = State(
-    Counted,
     Counted,
     lambda dataset, iterator, path: pathlib.Path(path).write_text(str(iterator.number)),
     lambda dataset, path: Counted(dataset, int(pathlib.Path(path).read_text())),

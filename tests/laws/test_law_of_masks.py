@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import DENOISERS, denoiser_id
 
+from tests.support import DENOISERS, denoiser_id
 from ul2_tasks import CausalDenoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.denoisers.write import made, recipe

@@ -8,11 +8,10 @@ import pytest
 
 pytest.register_assert_rewrite("every_law")
 
-from every_law import *  # noqa: E402, F403
-from every_law import epochs_of  # noqa: E402
-from pipelines import CHAT, own, plain  # noqa: E402
-from pipelines import CHAT as PIPELINES  # noqa: E402, F401
-
+from tests.laws.every_law import *  # noqa: E402, F403
+from tests.laws.every_law import epochs_of  # noqa: E402
+from tests.laws.pipelines import CHAT, own, plain  # noqa: E402
+from tests.laws.pipelines import CHAT as PIPELINES  # noqa: E402, F401
 from ul2_tasks import (  # noqa: E402
     ChatFeatureConverter,
     EncDecFeatureConverter,

@@ -5,5 +5,5 @@ import pytest
 pytest.importorskip("PIL", reason="the extra images is not installed")
 pytest.register_assert_rewrite("every_law")
 
-from every_law import *  # noqa: E402, F403
-from image_pipelines import IMAGES as PIPELINES  # noqa: E402, F401
+from tests.laws.every_law import *  # noqa: E402, F403
+from tests.laws.image_pipelines import IMAGES as PIPELINES  # noqa: E402, F401

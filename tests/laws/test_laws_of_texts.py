@@ -4,5 +4,5 @@ import pytest
 
 pytest.register_assert_rewrite("every_law")
 
-from every_law import *  # noqa: E402, F403
-from pipelines import TEXTS as PIPELINES  # noqa: E402, F401
+from tests.laws.every_law import *  # noqa: E402, F403
+from tests.laws.pipelines import TEXTS as PIPELINES  # noqa: E402, F401

@@ -42,7 +42,7 @@ def test_the_advice_fills_both_sides():
         assert 480 <= sum(chunk.targets for chunk in chunks) <= 512
 
 
-def test_advice_leaves_two_spans_where_a_full_chunk_has_them(quick_advice):
+def test_advice_leaves_two_spans_where_a_full_chunk_has_them():
     for denoisers, length, known in ((T5GEMMA2, 512, ADVICE), (UL2R, 512, None), (T5GEMMA2, 280, None)):
         lengths = {"inputs": length, "targets": length}
         advice = known or best_chunk_tokens(denoisers, lengths)

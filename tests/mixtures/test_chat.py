@@ -4,9 +4,9 @@ import json
 
 import pytest
 import seqio
-from chat_support import o200k_file
 
 import ul2_tasks
+from tests.chat.chat_support import o200k_file
 
 TALKS = [
     [

@@ -2,9 +2,9 @@
 
 import pytest
 import seqio
-from image_support import SPECIAL, VOCABULARY, S, image, read, record_of
 
 import ul2_tasks
+from tests.images.image_support import SPECIAL, VOCABULARY, S, image, read, record_of
 from ul2_tasks.sources.image_examples import parsed, serialized
 
 RECORDS = [record_of(["A cat:", image(1), "It sleeps."]), record_of([image(2), "Grey."])]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from test_hugging_face_vocabulary import exclamation_first
 
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import open_vocabulary, seqio_converter
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceChatConverter

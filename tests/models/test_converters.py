@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import saved_and_resumed
 
 import ul2_tasks
+from tests.support import saved_and_resumed
 from ul2_tasks import EncDecFeatureConverter
 
 LENGTHS = {"inputs": 128, "targets": 96}

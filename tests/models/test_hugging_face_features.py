@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import saved_and_resumed
-from test_hugging_face_vocabulary import exclamation_first
 
+from tests.support import saved_and_resumed
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import seqio_converter
 from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter

@@ -8,9 +8,9 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hugging_face_vocabulary import exclamation_first
 
 import ul2_tasks
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import HuggingFaceFeatureConverter, Mixture, open_vocabulary, register, seqio_converter
 from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.sources.memory import texts_in_memory

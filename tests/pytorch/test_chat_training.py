@@ -4,16 +4,16 @@ import json
 import pathlib
 import socket
 
-import new_process
 import numpy as np
 import pytest
+
+from tests import programs
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
-from test_learned import replies  # noqa: E402
-
+from tests.models.test_learned import replies  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     GroupLossTrainer,
     HuggingFaceFeatureConverter,
@@ -120,16 +120,18 @@ def test_two_processes_have_the_gradient_of_the_undivided_batch(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    search = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_chat_training as t; "
     processes = [
-        new_process.Program(
-            ["-c", f"{search}t.steps_beside_another_process(sys.argv[1])", tmp_path],
-            env={**new_process.os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        programs.start(
+            "-c",
+            "import sys; from tests.pytorch import test_chat_training as t; t.steps_beside_another_process(sys.argv[1])",
+            tmp_path,
+            env=programs.environment(**environment, RANK=str(rank), LOCAL_RANK=str(rank)),
         )
         for rank in range(2)
     ]
     for process in processes:
-        assert process.wait(SECONDS) == 0, process.stderr[-3000:]
+        _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, errors[-3000:]
     gradient, logged, metrics = json.loads((tmp_path / "found").read_text())
     wanted, told = undivided(chats())
     assert_near(torch.tensor(gradient), wanted)

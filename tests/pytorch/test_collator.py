@@ -5,13 +5,13 @@ import copy
 import json
 import pickle
 
-import new_process
 import numpy as np
 import pytest
-from support import KINDS, denoiser_id, mistral_model
-from test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of
-from test_hugging_face_vocabulary import exclamation_first
 
+from tests import programs
+from tests.models.test_hugging_face_features import FORMAT, assert_same, by_hand, converted, pairs_of
+from tests.support import KINDS, denoiser_id, mistral_model
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import (
     T5GEMMA2,
     SequentialDenoiser,
@@ -307,7 +307,7 @@ print(json.dumps(read))
 @pytest.fixture(scope="module")
 def in_workers():
     """What a new process reads, and its errors; one that hangs is killed."""
-    done = new_process.run("-c", IN_WORKERS, timeout=500)
+    done = programs.run("-c", IN_WORKERS, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

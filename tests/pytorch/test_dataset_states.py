@@ -16,10 +16,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import seqio  # noqa: E402
-from image_sources import FORM, ids, made, source  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 import ul2_tasks  # noqa: E402
+from tests.image_sources import FORM, ids, made, source  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     Chat,
     HuggingFaceChatConverter,

@@ -7,8 +7,7 @@ import seqio
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from image_support import RUN, S, image, png, read, registered  # noqa: E402
-
+from tests.images.image_support import RUN, S, image, png, read, registered  # noqa: E402
 from ul2_tasks import T5Gemma2Collator, UL2IterableDataset  # noqa: E402
 from ul2_tasks.images.t5gemma2 import pixel_values  # noqa: E402
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402

@@ -9,13 +9,15 @@ import pathlib
 import pickle
 import socket
 import string
+import subprocess
 import warnings
 
-import new_process
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, restore, special_for
+
+from tests import programs
+from tests.support import byte_vocabulary, restore, special_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -84,16 +86,16 @@ def rows_of(batch) -> list[dict]:
     ]
 
 
-def start(program: str, *arguments, **environment) -> new_process.Program:
+def start(program: str, *arguments, **environment) -> subprocess.Popen:
     """Runs a function of this file in a new process, in which TensorFlow did not run yet."""
-    code = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
-    return new_process.Program(["-c", code, *arguments], env={**os.environ, **environment})
+    code = f"import sys; from tests.pytorch import test_torch_dataset as t; t.{program}(*sys.argv[1:])"
+    return programs.start("-c", code, *arguments, env=programs.environment(**environment))
 
 
-def finish(process: new_process.Program) -> None:
-    """Waits for the end of a process; one that hangs is killed, and fails the test."""
-    status = process.wait(SECONDS)
-    assert status == 0, process.stderr
+def finish(process: subprocess.Popen) -> None:
+    """Waits for the end of a process; one that hangs fails the test."""
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
 
 
 def write(path, what) -> None:

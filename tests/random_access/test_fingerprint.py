@@ -7,8 +7,8 @@ import pytest
 import seqio
 from hypothesis import given
 from hypothesis import strategies as st
-from support import byte_vocabulary, long_documents
 
+from tests.support import byte_vocabulary, long_documents
 from ul2_tasks import BlockShuffle, MemoryDataSource, Stage, examples, mix, register
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.random_access.fingerprint import until

@@ -2,13 +2,13 @@
 
 import pickle
 
-import new_process
 import numpy as np
 import pytest
 import seqio
 from rich.console import Console
-from support import byte_vocabulary, corpus_named
 
+from tests import programs
+from tests.support import byte_vocabulary, corpus_named
 from ul2_tasks import T5GEMMA2, examples, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -69,7 +69,7 @@ def test_a_new_process_in_which_nothing_is_registered_reads_it(mixtures, tmp_pat
     program = (
         "import pickle; found = pickle.load(open('examples', 'rb')); pickle.dump((found[7], found.locate(7)), open('read', 'wb'))"
     )
-    new_process.run("-c", program, cwd=tmp_path, check=True)
+    programs.run("-c", program, cwd=tmp_path, check=True)
     element, location = pickle.loads((tmp_path / "read").read_bytes())
     same(element, found[7])
     assert location == found.locate(7)

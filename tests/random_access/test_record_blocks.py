@@ -53,8 +53,7 @@ def cases(folder) -> dict[str, Case]:
         "reply": Case(talks, PAIRS),
     }
     if pytest.importorskip("PIL", reason="the extra images is not installed"):
-        import image_support
-        import test_image_index
+        from tests.images import image_support, test_image_index
 
         arguments = {"block_shuffle": BLOCKS}
         seen = [image_support.record_of([f"Record {n}: " + "words, " * (n % 9), image_support.image(n), "."]) for n in range(400)]

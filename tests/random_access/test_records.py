@@ -9,9 +9,9 @@ import pytest
 import seqio
 from hypothesis import given
 from hypothesis import strategies as st
-from support import saved_and_resumed
 
 import ul2_tasks
+from tests.support import saved_and_resumed
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
 from ul2_tasks.cli.commands import main
 from ul2_tasks.example_features import TEXT

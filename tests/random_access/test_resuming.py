@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, iterate, iterate_tuned
 
+from tests.support import byte_vocabulary
 from ul2_tasks import T5GEMMA2, mix, open_source, register
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -97,7 +97,7 @@ def test_an_iterator_does_not_resume_beside_another_source_of_the_same_name(tmp_
     """Of a task that is not ours; tests/laws has those that are."""
 
     def make(text):
-        return iterate(dataset(registered(tokens(tmp_path, "a"), open_source(lines(tmp_path, text)))))
+        return iter(dataset(registered(tokens(tmp_path, "a"), open_source(lines(tmp_path, text)))))
 
     iterator = make("a")
     next(iterator)
@@ -114,7 +114,7 @@ def test_what_a_users_iterator_read_ahead_is_never_taken_for_another_corpus(tmp_
 
     def make(text):
         name = registered(tokens(tmp_path, text), open_source(lines(tmp_path, "a")))
-        return iterate_tuned(dataset(name, num_epochs))
+        return iter(dataset(name, num_epochs))
 
     iterator = make("a")
     next(iterator)

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 import seqio
-from support import byte_vocabulary, restore, special_for
 
 import ul2_tasks
+from tests.support import byte_vocabulary, restore, special_for
 from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import check_resumed, state_of

@@ -9,9 +9,9 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, corpus_named, restore, special_for
 
 import ul2_tasks
+from tests.support import byte_vocabulary, corpus_named, restore, special_for
 from ul2_tasks import T5GEMMA2, MemoryDataSource, Mixture, mix, register
 from ul2_tasks.corpus import documents
 from ul2_tasks.corpus.build_cache import build

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import seqio
-from test_leaving_out import PIPELINES, described
 
 import ul2_tasks
+from tests.random_access.test_leaving_out import PIPELINES, described
 from ul2_tasks import Mix, Stage
 from ul2_tasks.random_access.tasks import TaskInfo
 from ul2_tasks.tasks.datasets import facts_of

@@ -9,9 +9,9 @@ import signal
 
 import numpy as np
 import pytest
-from support import byte_vocabulary
 
 import ul2_tasks
+from tests.support import byte_vocabulary
 from ul2_tasks import open_source
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage

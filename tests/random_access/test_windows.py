@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-from support import described, iterate
 
 import ul2_tasks
+from tests.support import described
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
@@ -38,7 +38,7 @@ def registered(name, corpus, **arguments):
 
 
 def restore(dataset, path):
-    iterator = iterate(dataset)
+    iterator = iter(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path)
     return iterator
 
@@ -80,7 +80,7 @@ def test_an_iterator_goes_on_exactly(corpus, tmp_path, pack, steps):
     def build(**arguments):
         return seqio.get_dataset("resumed_mix", LENGTHS, EncDecFeatureConverter(pack=pack), seed=3, num_epochs=None, **arguments)
 
-    whole = iterate(build())
+    whole = iter(build())
     for _ in range(steps):
         next(whole)
     saved = tf.train.Checkpoint(iterator=whole).write(str(tmp_path / "state"))

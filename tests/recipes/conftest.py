@@ -14,8 +14,7 @@ REPOSITORY = pathlib.Path(__file__).parent.parent.parent
 # Runs a script where some packages cannot be imported, and says at the end which of them were.
 WITHOUT = """
 import runpy, sys
-sys.path.insert(0, {tests!r})
-import core
+from tests.package import core
 core.BLOCKED = {blocked!r}
 sys.meta_path.insert(0, core.Raises())
 sys.argv[:] = sys.argv[1:]
@@ -35,7 +34,7 @@ def run_recipe(tmp_path):
 
     def run(name: str, *arguments: object, processes=1, without=(), kill_at=None, folder=tmp_path, code: Sequence[str] = ()) -> str:
         folder.mkdir(exist_ok=True)
-        code = ["-c", WITHOUT.format(tests=str(REPOSITORY / "tests"), blocked=without)] if without else code
+        code = ["-c", WITHOUT.format(blocked=without)] if without else code
         command, port = [sys.executable, *code, str(REPOSITORY / "recipes" / name)], free_port()
         # One thread, because sums of floats depend on how many there are.
         path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from recipe import losses_of
+
+from tests.recipes.recipe import losses_of
 
 for package in ("jax", "flax", "optax", "grain"):
     pytest.importorskip(package, reason=f"{package} is not installed")

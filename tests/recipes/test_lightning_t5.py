@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("lightning", reason="needs the package lightning")
 
-import recorded
-from recipe import losses_of
-from trainer_rows import rows
+from tests.recipes import recorded
+from tests.recipes.recipe import losses_of
+from tests.recipes.trainer_rows import rows
 
 pytestmark = pytest.mark.train
 

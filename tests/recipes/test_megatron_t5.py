@@ -12,11 +12,11 @@ from ul2_tasks import HuggingFaceFeatureConverter
 torch = pytest.importorskip("torch", reason="needs megatron-core and torch")
 pytest.importorskip("megatron.core.models.T5", reason="needs megatron-core and torch")
 
-import recorded  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
-from recipe import losses_of  # noqa: E402
-from trainer_rows import rows  # noqa: E402
 
+from tests.recipes import recorded  # noqa: E402
+from tests.recipes.recipe import losses_of  # noqa: E402
+from tests.recipes.trainer_rows import rows  # noqa: E402
 from ul2_tasks import UL2IterableDataset  # noqa: E402
 
 pytestmark = pytest.mark.train

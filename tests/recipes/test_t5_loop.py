@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from recipe import losses_of
+
+from tests.recipes.recipe import losses_of
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("transformers", reason="the extra torch is not installed")

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from recipe import losses_of
+
+from tests.recipes.recipe import losses_of
 
 for package in ("torch", "transformers", "accelerate"):
     pytest.importorskip(package, reason="the extra torch is not installed")

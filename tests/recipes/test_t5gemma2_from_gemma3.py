@@ -5,9 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-import recipe  # noqa: E402
-
 import ul2_tasks  # noqa: E402
+from tests.recipes import recipe  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 

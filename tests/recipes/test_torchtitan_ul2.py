@@ -11,9 +11,9 @@ import sys
 
 import numpy as np
 import pytest
-import recorded
 
 import ul2_tasks
+from tests.recipes import recorded
 
 if importlib.util.find_spec("torchtitan") is None:
     pytest.skip("needs the package torchtitan", allow_module_level=True)

@@ -4,9 +4,9 @@ import gzip
 import json
 
 import pytest
-import recipe
 import seqio
 
+from tests.recipes import recipe
 from ul2_tasks import embedded_documents
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, as_vocabulary, check_round_trip, special_tokens

@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from support import records_of
 
+from tests.support import records_of
 from ul2_tasks.mixtures.chat import open_conversations
 
 TALK = [{"role": "user", "content": "2 plus 2?"}, {"role": "assistant", "channel": "final", "content": "4."}]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import records_of
 
 import ul2_tasks
+from tests.support import records_of
 
 TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]
 LENGTHS = {"inputs": 64, "targets": 64}

@@ -10,12 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
-from image_sources import made, write_tar
 from rich.console import Console
-from support import byte_vocabulary, corpus_named, records_of
-from test_sources import write_arrow, write_arrow_stream, write_csv, write_json, write_lines, write_parquet, write_tfrecord
 
+from tests.image_sources import made, write_tar
+from tests.sources.faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
+from tests.sources.test_sources import (
+    write_arrow,
+    write_arrow_stream,
+    write_csv,
+    write_json,
+    write_lines,
+    write_parquet,
+    write_tfrecord,
+)
+from tests.support import byte_vocabulary, corpus_named, records_of
 from ul2_tasks import T5GEMMA2, open_image_text, open_source, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.files import retries

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from backports import zstd
-from image_sources import write_tar
 
+from tests.image_sources import write_tar
 from ul2_tasks.image_rows.records import Reader, open_records
 
 IMAGE = b"an image"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 import seqio
-from image_support import image
-from support import flat, records_of
 
+from tests.images.image_support import image
+from tests.support import flat, records_of
 from ul2_tasks import open_image_text
 from ul2_tasks.images.elements import Image, Text
 from ul2_tasks.images.example_set import example_records, write_example_set

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import seqio
-from support import byte_vocabulary, restore, special_for
 
+from tests.support import byte_vocabulary, restore, special_for
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.store.write import PairWriter
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 import seqio
-from support import described, flat, mistral_model, restore_all, t5_model
 
+from tests.support import described, flat, mistral_model, restore_all, t5_model
 from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.corpus.corpus import corpus_settings
 

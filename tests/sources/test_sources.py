@@ -24,8 +24,8 @@ import tensorflow_datasets as tfds
 from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import iterate, records_of
 
+from tests.support import records_of
 from ul2_tasks import open_image_text, open_source
 from ul2_tasks.sources import lines as of_lines
 from ul2_tasks.sources import records
@@ -205,13 +205,13 @@ def test_hosts_share_out_every_document_once(folder, name):
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_an_iterator_that_was_saved_goes_on_where_it_was(folder, tmp_path, name):
-    iterator = iterate(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
+    iterator = iter(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
     for _ in range(100):
         next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "iterator"))
     rest = [document["text"].numpy() for document in iterator]
     streams._readers._open.clear()  # as in another process: nothing is open
-    again = iterate(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
+    again = iter(seqio_source(opened_case(folder, name)).get_dataset(seed=3))
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert [document["text"].numpy() for document in again] == rest
     assert len(rest) == len(CASES[name][2]) - 100

@@ -5,9 +5,9 @@ import uuid
 
 import fsspec
 import pytest
-from object_stores import Proxy, free_port, program, web_server
-from small_corpus import FILES, cached, texts
 
+from tests.stores.object_stores import Proxy, free_port, program, web_server
+from tests.stores.small_corpus import FILES, cached, texts
 from ul2_tasks.files import retries
 
 # Clients wait for less than a stalled answer takes, and leave it to this package to try again.

@@ -3,9 +3,9 @@
 import fsspec
 import pytest
 from click.testing import CliRunner
-from object_stores import error, faults
-from small_corpus import FILES, cached, examples, plain, texts, tokens_of
 
+from tests.stores.object_stores import error, faults
+from tests.stores.small_corpus import FILES, cached, examples, plain, texts, tokens_of
 from ul2_tasks.cli import main
 from ul2_tasks.files import systems
 from ul2_tasks.files.listing import contents, list_files, stamps

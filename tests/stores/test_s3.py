@@ -2,20 +2,18 @@
 
 import hashlib
 import itertools
-import os
 import re
 import signal
 import threading
 import time
 
 import fsspec
-import new_process
 import pytest
 from click.testing import CliRunner
-from new_process import Program
-from object_stores import HOST, error, faults, free_port
-from small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
 
+from tests import programs
+from tests.stores.object_stores import HOST, error, faults, free_port
+from tests.stores.small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
 from ul2_tasks.cli import main
 from ul2_tasks.files import systems
 from ul2_tasks.files.listing import contents, list_files, stamps
@@ -55,10 +53,7 @@ def test_a_cache_is_the_same_where_a_fifth_of_the_requests_fails(remote, local, 
 
 
 def test_a_job_that_was_killed_goes_on(remote, local, bucket, s3):
-    script = (
-        f"import sys; sys.path[:0] = {[*new_process.FOLDERS, os.getcwd()]}\n"
-        f"import small_corpus; small_corpus.cached({remote!r}, '{bucket}/killed')"
-    )
+    script = f"from tests.stores import small_corpus; small_corpus.cached({remote!r}, '{bucket}/killed')"
     written = []
 
     def killing(request):
@@ -70,8 +65,8 @@ def test_a_job_that_was_killed_goes_on(remote, local, bucket, s3):
         return None
 
     s3.fault = killing
-    job = Program(["-c", script])
-    job.wait()
+    job = programs.start("-c", script)
+    job.communicate()
     assert job.returncode == -signal.SIGKILL
     s3.reset()
     assert len(systems.names_in(f"{bucket}/killed/stores_corpus/parts")) > 0
@@ -114,8 +109,7 @@ def test_examples_are_the_same(remote, remote_cache, local, s3):
 
 WORKERS = """
 import hashlib, multiprocessing, sys
-sys.path[:0] = {folders}
-import small_corpus
+from tests.stores import small_corpus
 
 def told(found, numbers):
     return hashlib.sha256(repr([small_corpus.plain(found[number]) for number in numbers]).encode()).hexdigest()
@@ -132,8 +126,8 @@ if __name__ == "__main__":
 
 def test_workers_that_are_forked_and_spawned_read_the_same(remote, remote_cache, local, tmp_path):
     path, expected = tmp_path / "workers.py", examples(f"{local}/*.jsonl", f"{local}/cache")
-    path.write_text(WORKERS.format(folders=[*new_process.FOLDERS, os.getcwd()], files=remote, cache=remote_cache))
-    done = new_process.run(path)
+    path.write_text(WORKERS.format(files=remote, cache=remote_cache))
+    done = programs.run(path)
     assert done.returncode == 0, done.stderr
     told = repr([plain(expected[number]) for number in range(60)])
     assert done.stdout.strip() == hashlib.sha256(told.encode()).hexdigest()

@@ -4,9 +4,9 @@ import functools
 
 import pytest
 import seqio
-from support import byte_vocabulary
-from titles import read, titles
 
+from tests.docs.titles import read, titles
+from tests.support import byte_vocabulary
 from ul2_tasks import default_vocabulary, with_mode
 from ul2_tasks.tasks.preprocessors import prepend_mode
 from ul2_tasks.tokenizers.special_ids import special_tokens

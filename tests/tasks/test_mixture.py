@@ -4,14 +4,13 @@ import hashlib
 import itertools
 import string
 
-import new_process
 import numpy as np
 import pytest
 import scipy.stats
 import seqio
-from sizes import release
-from support import byte_vocabulary, long_documents, restore, special_for
 
+from tests import programs
+from tests.support import byte_vocabulary, long_documents, restore, special_for
 from ul2_tasks import T5GEMMA2, register
 from ul2_tasks.sources.memory import MemoryDataSource
 
@@ -82,12 +81,11 @@ def digest() -> str:
     return sha256.hexdigest()
 
 
-def test_golden_of_the_stream_in_another_process(monkeypatch):
+def test_golden_of_the_stream_in_another_process():
     """Guards determinism across processes, machines and versions. If the stream changes on purpose, so must
     `fingerprint.NUMBERED_VERSION`, and then this."""
-    program = f"import sys; sys.path[:0] = {new_process.FOLDERS}; import test_mixture; print(test_mixture.digest())"
-    release(monkeypatch)
-    done = new_process.run("-c", program, check=True)
+    program = "from tests.tasks import test_mixture; print(test_mixture.digest())"
+    done = programs.run("-c", program, check=True)
     assert done.stdout.split() == ["c77e625bf666ec9220e9386b9a76f484a5537abc1393a007d7d2df959c544268"]
 
 

@@ -8,7 +8,8 @@ import seqio
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import (
+
+from tests.support import (
     DENOISERS,
     KINDS,
     SEQUENTIAL,
@@ -24,7 +25,6 @@ from support import (
     special_for,
     token_dataset,
 )
-
 from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, register, seqio_vocabulary
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks

@@ -2,13 +2,13 @@
 
 import pickle
 
-import new_process
 import pytest
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary
 
 import ul2_tasks
+from tests import programs
+from tests.support import byte_vocabulary
 from ul2_tasks import (
     T5GEMMA2,
     UL2,
@@ -134,7 +134,7 @@ def test_after_a_reset_register_brings_the_built_in_mixture_back():
         "import seqio, ul2_tasks; seqio.TaskRegistry.reset(); seqio.MixtureRegistry.reset();"
         " print(ul2_tasks.register(), len(seqio.TaskRegistry.names()), seqio.get_mixture_or_task('ul2_mix').splits)"
     )
-    assert new_process.run("-c", program, check=True).stdout.startswith("ul2_mix 6 ")
+    assert programs.run("-c", program, check=True).stdout.startswith("ul2_mix 6 ")
 
 
 def test_a_name_has_a_description_and_that_of_a_task_has_it_alone():

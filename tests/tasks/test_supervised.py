@@ -6,8 +6,8 @@ import pytest
 import scipy.stats
 import seqio
 import tensorflow as tf
-from support import byte_vocabulary, long_documents
 
+from tests.support import byte_vocabulary, long_documents
 from ul2_tasks import T5GEMMA2, mix, register
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.providers import is_ours

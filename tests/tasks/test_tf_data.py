@@ -7,9 +7,9 @@ import pytest
 import seqio
 import tensorflow as tf
 from rich.console import Console
-from support import byte_vocabulary, corpus_named, iterate, saved_and_resumed
 
 import ul2_tasks
+from tests.support import byte_vocabulary, corpus_named, saved_and_resumed
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, MemoryDataSource, SequentialDenoiser, mix, register
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.tasks.tf_data import reading_of
@@ -123,13 +123,13 @@ def test_a_dataset_goes_on_at_any_element(pack):
 @pytest.fixture(scope="module")
 def saved_rows(tmp_path_factory) -> str:
     """A checkpoint of an iterator over rows of `numbered_r1`."""
-    iterator = iterate(rows_of("numbered_r1", pack=False))
+    iterator = iter(rows_of("numbered_r1", pack=False))
     next(iterator)
     return tf.train.Checkpoint(iterator=iterator).write(str(tmp_path_factory.mktemp("rows") / "saved"))
 
 
 def restore(dataset: tf.data.Dataset, path: str):
-    iterator = iterate(dataset)
+    iterator = iter(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
     return next(iterator)
 

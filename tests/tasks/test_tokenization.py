@@ -4,8 +4,8 @@ import re
 
 import pytest
 import tensorflow as tf
-from support import byte_vocabulary, features
 
+from tests.support import byte_vocabulary, features
 from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.tasks.tokenization import tokenize

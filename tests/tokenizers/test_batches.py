@@ -9,8 +9,8 @@ import seqio
 import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import t5_model
 
+from tests.support import t5_model
 from ul2_tasks import default_vocabulary, open_vocabulary
 from ul2_tasks.sources.memory import embedded_documents
 from ul2_tasks.tasks.vocabulary import id_shift, seqio_vocabulary

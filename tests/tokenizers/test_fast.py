@@ -8,9 +8,9 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, exclamation_first
 from tokenizers import Tokenizer, models, normalizers
 
+from tests.tokenizers.test_hugging_face_vocabulary import TEXTS, byte_fallback, byte_level, exclamation_first
 from ul2_tasks.tokenizers.fast import FastEncoder
 
 gigatoken = pytest.importorskip("gigatoken", reason="needs the extra fast")

@@ -7,11 +7,11 @@ import random
 import pytest
 import sentencepiece
 import seqio
-from commands import ul2
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
+from tests.commands.running import ul2
 from ul2_tasks import Mixture, open_renderer, open_vocabulary
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import special_tokens, vocabulary_identity

@@ -6,8 +6,8 @@ import pytest
 import sentencepiece
 import seqio
 import tensorflow as tf
-from support import flat
 
+from tests.support import flat
 from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL

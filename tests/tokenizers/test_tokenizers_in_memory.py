@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 import transformers
-from test_hugging_face_vocabulary import exclamation_first, unigram
 
 import ul2_tasks
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first, unigram
 from ul2_tasks import Mixture, UL2DataCollator, open_vocabulary
 from ul2_tasks.tokenizers.special_ids import special_tokens
 

@@ -7,8 +7,8 @@ import seqio
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
-from support import byte_vocabulary, mistral_model, t5_model
 
+from tests.support import byte_vocabulary, mistral_model, t5_model
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.tokenizers.special_ids import (
     SpecialTokensRequest,
