@@ -21,7 +21,7 @@ from tests.support import SPOILT_FILES, byte_vocabulary, long_documents
 from ul2_tasks import T5GEMMA2, Mixture, register
 from ul2_tasks.export.folder import read_examples, read_manifest, verify
 from ul2_tasks.export.write import write_examples
-from ul2_tasks.files.systems import copy, names_in, read
+from ul2_tasks.files.systems import names_in, open_to_write, read
 from ul2_tasks.files.tf_examples import parsed, serialized
 from ul2_tasks.inspect.verify import examine
 from ul2_tasks.jobs.manifest import write_manifest
@@ -247,13 +247,13 @@ def test_a_remote_folder_gets_the_same_bytes(folders_alone, write_alone):
 @pytest.mark.parametrize("format", ["parquet"])  # files of others are read by their own packages
 def test_a_remote_folder_is_read(folders, wanted, format):
     for path in folders(format).iterdir():
-        copy(str(path), f"memory://{format}/{path.name}")
+        with open_to_write(f"memory://{format}/{path.name}") as file:
+            file.write(path.read_bytes())
     same_examples(read_examples(f"memory://{format}/"), list(itertools.chain(*wanted)))
 
 
 KILLED = """
 import pickle, sys
-from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.export.write import write_examples
 mixture = pickle.load(open(sys.argv[1], "rb"))
 write_examples(mixture, sys.argv[2], {"inputs": 128, "targets": 128}, format="tfrecord", shards=2, seed=7, epochs=2)
@@ -287,7 +287,6 @@ def test_a_killed_export_is_none_and_goes_on_where_it_stopped(folders_alone, wri
 
 FULL_DISK = """
 import pathlib, pickle, resource, signal, sys
-from ul2_tasks.files.systems import copy, names_in, read
 from ul2_tasks.export.write import write_examples
 mixture = pickle.load(open(sys.argv[1], "rb"))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from ul2_tasks.files.listing import contents, list_files, stamp
+from ul2_tasks.files.listing import contents, list_files, stamps
 from ul2_tasks.files.opening import open_file
 from ul2_tasks.files.systems import (
-    copy,
     exists,
     file_system,
     is_folder,
@@ -48,7 +47,7 @@ def test_a_file_is_made_read_moved_over_another_and_removed(folder):
     assert sha256(path) == hashlib.sha256(b"one").hexdigest()
     move(path, other)
     assert (read(other), exists(path)) == (b"one", False)
-    copy(other, path)
+    write(path, read(other))
     assert names_in(folder) == {"a.txt", "b.txt"}
     remove(other)
     assert names_in(f"{folder}/") == {"a.txt"}
@@ -108,15 +107,15 @@ def test_a_local_link_is_removed_and_what_it_leads_to_stays(tmp_path):
 def test_what_is_not_there_is_an_os_error(folder):
     path = place(folder, "nothing.txt")
     assert not exists(path)
-    for call in (read, size, remove, stamp, lambda path: open_file(path).read()):
+    for call in (read, size, remove, lambda path: stamps([path]), lambda path: open_file(path).read()):
         with pytest.raises(FileNotFoundError):
             call(path)
 
 
 def test_a_changed_file_is_told(folder):
     path = write(place(folder, "a.txt"), b"one")
-    before = stamp(path), contents([path])
-    assert (stamp(path), contents([path])) == before
+    before = stamps([path]), contents([path])
+    assert (stamps([path]), contents([path])) == before
     write(path, b"another")
-    assert stamp(path) != before[0]
+    assert stamps([path]) != before[0]
     assert contents([path]) != before[1]

@@ -103,7 +103,7 @@ class TokenBatch(NamedTuple):
         """The rows, the ids and the hashes of those documents, see `provenance`; `hashed` gives what is hashed of a record."""
         kept = [self.records[number] for number in np.flatnonzero(self._kept(split)).tolist()]
         rows = np.array([getattr(record.where, "row", 0) for record in kept], np.int64)
-        return rows, [record.own_id for record in kept], hashes_of(map(hashed, kept))
+        return rows, [record.id for record in kept], hashes_of(map(hashed, kept))
 
     @property
     def last_place(self) -> object:
@@ -119,7 +119,7 @@ class TokenBatch(NamedTuple):
         """The records of a split that are skipped: the row, if it is known, the id and the cause of each."""
         for number in np.flatnonzero((self.splits == split) & ~self.are_whole).tolist():
             record, cause = self.records[number], self.problems[number].decode(errors="replace")
-            yield {"row": row_in_file(record.where), "id": record.own_id.decode(errors="backslashreplace"), "cause": cause}
+            yield {"row": row_in_file(record.where), "id": record.id.decode(errors="backslashreplace"), "cause": cause}
 
     def id_hashes(self, split: str) -> np.ndarray:
         """The hashes of the ids of those documents, [documents] uint64; without an id the tokens are hashed."""

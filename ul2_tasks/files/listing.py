@@ -49,13 +49,8 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
     return list(found.values())
 
 
-def stamp(path: str) -> str:
-    """The size of a file, and what else tells that it was changed: another text after each change."""
-    return stamps([path])[0]
-
-
 def stamps(paths: Sequence[str]) -> list[str]:
-    """`stamp` of each file, as it is now."""
+    """The size of each file, and what else tells that it was changed: another text after each change."""
     return [", ".join(filter(None, [f"{found['size']} bytes", mark(found)])) for found in infos(paths)]
 
 
@@ -72,7 +67,7 @@ def mark(found: Mapping[str, Any]) -> str:
 
 def read_as_it_is(path: str) -> bytes:
     """All of a small file. A remote one that was read before is read again only where its stamp is another one."""
-    return read(path) if is_local(path) else _read_once(path, stamp(path))
+    return read(path) if is_local(path) else _read_once(path, stamps([path])[0])
 
 
 @functools.lru_cache(maxsize=64)

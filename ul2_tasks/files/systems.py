@@ -12,7 +12,6 @@ import hashlib
 import io
 import itertools
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -132,8 +131,8 @@ def exists(path: str) -> bool:
 
 def is_folder(path: str) -> bool:
     """Whether there is a folder."""
-    found = info(path)
-    return found is not None and (found["type"] == "directory" or (is_web(path) and bool(names_in(path))))
+    found, is_web = info(path), path.startswith(("http://", "https://"))  # there a folder is a page of links
+    return found is not None and (found["type"] == "directory" or (is_web and bool(names_in(path))))
 
 
 def names_in(folder: str) -> set[str]:
@@ -241,12 +240,6 @@ def check_bucket(path: str) -> None:
         raise ValueError(f"{path} must be in a bucket that exists, got {bucket!r}. Make the bucket, or name another.")
 
 
-def copy(source: str, target: str) -> None:
-    """Copies a file, from one file system to another, too."""
-    with open_to_read(source) as read_from, open_to_write(target) as written:
-        shutil.copyfileobj(read_from, written, _BLOCK)
-
-
 def move(source: str, target: str, is_lasting: bool = True) -> None:
     """Renames a file, over what is there. Both are on one file system.
 
@@ -289,11 +282,6 @@ def parallel_map(function: Callable, values: Iterable) -> list:
         return list(map(function, values))
     with futures.ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, values))
-
-
-def is_web(path: str) -> bool:
-    """Whether a path is of a web server, on which a folder is a page of links."""
-    return path.startswith(("http://", "https://"))
 
 
 def _is_of_object_store(path: str) -> bool:

@@ -132,7 +132,7 @@ def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
 
 
 def _name(record: Record, number: int, key: str, keys: Sequence[str]) -> str | int:
-    name = record.own_id.decode(errors="replace") if record.own_id and "id" not in keys else number
+    name = record.id.decode(errors="replace") if record.id and "id" not in keys else number
     return f"{name}.{key}" if len(keys) > 1 else name
 
 

@@ -132,7 +132,7 @@ class ImageTextSource(RecordSource):
         for where, row in rows(shard, WHOLE) if shard.path else self._held_rows(shard):
             name = plain_name(where.brief if isinstance(where, Line) else where)
             place = where if hasattr(where, "row") else ""
-            own_id = b"" if isinstance(row, ValueError) else as_id(row.get(ID))
+            id = b"" if isinstance(row, ValueError) else as_id(row.get(ID))
             try:
                 if isinstance(row, ValueError):
                     raise row
@@ -141,12 +141,12 @@ class ImageTextSource(RecordSource):
                 layouts = (_one(self._kind) if callable(self._kind) else KINDS[self._kind])(record, draws_of(0, 0, name))
                 names = [f"{name}, caption {number + 1}" for number in range(len(layouts))] if len(layouts) > 1 else [name]
                 read = [
-                    Record(_as_example(checked(layout) if layout else layout, each, folder), where=place, own_id=own_id)
+                    Record(_as_example(checked(layout) if layout else layout, each, folder), where=place, id=id)
                     for layout, each in zip(layouts, names)
                 ]
             except Exception as error:
                 check_of_record(error, name)
-                read = [Record(_as_example([], name, ""), problem=sentence_of(error), where=place, own_id=own_id)]
+                read = [Record(_as_example([], name, ""), problem=sentence_of(error), where=place, id=id)]
             yield from read
 
     def _held_rows(self, shard: Shard) -> Rows:

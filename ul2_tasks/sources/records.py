@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 class Record(NamedTuple):
     """A document; or, where `problem` is not empty, what is wrong at the place of one, and where that is.
 
-    `id` is that of `Layout.own_id_key`, empty where there is none; `own_id` is the one that the record has, wanted or not.
+    `id` is the one that the record has, wanted or not; empty where there is none.
     `str(where)` is the place of the document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has
     in place of a text, see `Layout.as_json`.
 
@@ -36,7 +36,6 @@ class Record(NamedTuple):
     problem: str = ""
     where: object = ""
     value: object = None
-    own_id: bytes = b""
     unread: tuple[str, ...] = ()
 
     @property
@@ -126,7 +125,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
         record = _with_beside(record, row, layout)
     key = layout.own_id_key
     if not key:
-        return record._replace(own_id=as_id(row[ID])) if ID in row else record
+        return record._replace(id=as_id(row[ID])) if ID in row else record
     if record.problem:
         return record
     metadata = _metadata(row.get(METADATA)) if layout.as_json else {}
@@ -149,8 +148,7 @@ def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Recor
     if len({*ids.values()}) > 1:
         both = ", and ".join(f"{name} is {id.decode(errors='replace')!r}" for name, id in ids.items())
         return record._replace(problem=f"{record.where}: must have one id, but {both}")
-    id = next(iter(ids.values()))
-    return record._replace(id=id, own_id=id)
+    return record._replace(id=next(iter(ids.values())))
 
 
 def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> Record:
@@ -169,7 +167,7 @@ def _with_beside(record: Record, row: Mapping[str, object], layout: Layout) -> R
 
 def _with_problem(problem: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
     """What is wrong with a record, and the id that it has."""
-    return Record(problem=f"{where}: {problem}", where=where, own_id=_with_id(Record(), row, layout).own_id)
+    return Record(problem=f"{where}: {problem}", where=where, id=_with_id(Record(), row, layout).id)
 
 
 def as_id(value: object) -> bytes:

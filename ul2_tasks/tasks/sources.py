@@ -278,7 +278,7 @@ def _records(dataset: tf.data.Dataset, text_key: str, id_key: str | None) -> Ite
         ids = batch["id"].tolist() if id_key else [b""] * len(texts)
         for text, id, problem in zip(texts, ids, problems):
             id = id if isinstance(id, bytes) else str(id).encode()
-            yield Record(text, id, problem.decode(errors="replace"), At("", next(rows)), own_id=id)
+            yield Record(text, id, problem.decode(errors="replace"), At("", next(rows)))
 
 
 def _image_records(dataset: tf.data.Dataset) -> Iterator[Record]:
