@@ -74,16 +74,16 @@ def open_source(
         _check_left_out(spec, "'megatron:' tokens", validation=validation, format=format, documents=documents, text_key=named)
         return MegatronSource(prefixes, eod)
     _check_left_out(spec, "sources without 'megatron:'", eod=eod)
-    held, is_text = datasets_by_split(spec), isinstance(spec, str)
-    kind, colon, name = spec.partition(":") if is_text else ("", "", "")
+    held, text = datasets_by_split(spec), spec if isinstance(spec, str) else ""
+    kind, colon, name = text.partition(":")
     layout = Layout(format, documents, text_key, id_key, as_json)
-    if own or held or (is_text and spec == "embedded") or (kind == "hf" and colon):  # a folder may be called "hf"
+    if own or held or text == "embedded" or (kind == "hf" and colon):  # a folder may be called "hf"
         _check_left_out(spec, "sources that are not files", format=format, documents=documents)
     if own:
         source: DataSource = own
     elif held:
         source = DatasetSource(held, layout)
-    elif is_text and spec == "embedded":
+    elif text == "embedded":
         _check_left_out(spec, "the built-in corpus", text_key=named)
         source = embedded_corpus()
     elif kind == "hf" and colon:

@@ -25,5 +25,5 @@ def parsed(record: bytes) -> tuple[list[bytes], list[bytes], bytes]:
     >>> parsed(serialized([b"A cat:", b""], [b"", b".." * 100], b"line 1")) == ([b"A cat:", b""], [b"", b".." * 100], b"line 1")
     True
     """
-    found: dict[str, Any] = tf_examples.parsed(record)  # type: ignore[assignment]
+    found: dict[str, Any] = tf_examples.parsed(record)
     return found[TEXTS], found[IMAGES], found[WHERE][0]
