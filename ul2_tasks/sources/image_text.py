@@ -125,7 +125,7 @@ class ImageTextSource(RecordSource):
         return f"kind={kind!r}, folder={folder!r}"
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
-        return rows_read(shard, WHOLE, records, last)
+        return rows_read(shard, WHOLE, records, last) if shard.path else records
 
     def read(self, shard: Shard) -> Iterator[Record]:
         """The records of a shard, each as serialized `tf.train.Example`s: one, or with captions one for each of them."""
