@@ -244,9 +244,9 @@ def test_the_doctor_finds_ids_that_clash(tmp_path):
     files["config.json"] = {"vocab_size": 64, "pad_token_id": 0, "bos_token_id": 50256}
     for name, eos in (("same", [4, 5]), ("other", [5])):
         folder_of(tmp_path / name, {"tokenizer.json": words(), **files, "generation_config.json": {"eos_token_id": eos}})
-    assert open_vocabulary(str(tmp_path / "same")).clashes == ()
+    assert open_vocabulary(str(tmp_path / "same")).tokens.clashes == ()
     moved = folder_of(tmp_path / "moved", {"tokenizer.json": words(), **files, "added_tokens.json": {"<tool>": 8}})
-    [clash] = open_vocabulary(moved).clashes
+    [clash] = open_vocabulary(moved).tokens.clashes
     assert clash == "'<tool>' is 6 for the tokenizer, as transformers loads it, and 8 in added_tokens.json"
     folder, corpus = tmp_path / "other", tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": "a b c " * 50, "messages": [{"role": "assistant", "content": "a b"}]}) + "\n")

@@ -200,7 +200,7 @@ def examine_vocabulary(leaf: Description, about: About) -> Generator[Finding, No
         return False
     renderer = [corpus.encoder.renderer.identity] if isinstance(leaf, Chat) else []
     yield about("ok", "vocabulary", "; ".join([*renderer, *_describe_vocabulary(vocabulary, special)]))
-    for clash in getattr(vocabulary, "clashes", ()):
+    for clash in vocabulary.tokens.clashes:
         yield about("problem", "vocabulary", clash, "correct the file that is wrong, or pass the tokenizer of the model")
     yield from _examine_embedding(vocabulary, {id for each in special.values() for id in (*each.sentinels, *each.mode)}, about)
     ids = vocabulary.encode(SAMPLE)

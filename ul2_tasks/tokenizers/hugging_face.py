@@ -62,11 +62,6 @@ class HuggingFaceVocabulary(FileVocabulary):
         self._names = special_names(sentinels, self._modes)
         self._eos = eos
 
-    @property
-    def clashes(self) -> tuple[str, ...]:
-        """What the tokenizer and the files beside it say differently, in words."""
-        return self.tokens.clashes
-
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`."""
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ul2_tasks.extras import needs
+from ul2_tasks.files.systems import sha256
 from ul2_tasks.tokenizers.base import FileVocabulary, Tokens
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
 
@@ -110,8 +110,7 @@ def find_file(path: str | None = None) -> str:
 @functools.lru_cache(maxsize=8)
 def _sha256(file: str, changed: float) -> str:
     """Of a file; it is read again when it was changed."""
-    with open(file, "rb") as opened:
-        return hashlib.sha256(opened.read()).hexdigest()
+    return sha256(file)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
