@@ -5,7 +5,7 @@
 # t5x. You need two minutes on two CPU cores, and no data: it writes a small corpus. This tutorial is the script
 # `docs/tutorial.py`, and a notebook:
 #
-#     pip install .
+#     pip install '.[seqio]'
 #     python docs/tutorial.py            # in the folder tutorial/; or give another one
 #
 # Everything it makes is in that folder, and you can run it again. Step 10 trains for a minute

@@ -5,7 +5,7 @@
 # own. You need a minute on two CPU cores, and no data: it writes its conversations. This tutorial is the script
 # `docs/tutorial_chat.py`, and a notebook:
 #
-#     pip install '.[torch]'
+#     pip install '.[seqio,torch]'
 #     python docs/tutorial_chat.py       # in the folder tutorial_chat/; or name another one
 #
 # Everything it makes is in that folder, and you can run it again.
@@ -23,8 +23,11 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow says little
 
-if importlib.util.find_spec("transformers") is None:
-    sys.exit("step 7 needs transformers, which is not installed: pip install '.[torch]'")
+for package, extra in {"seqio": "seqio", "transformers": "torch"}.items():
+    if importlib.util.find_spec(package) is None:
+        sys.exit(f"{package} is not installed (extra {extra}): pip install '.[seqio,torch]'")
+if importlib.util.find_spec("triton"):
+    import triton  # noqa: F401 (before TensorFlow, see docs/help/troubleshooting.md#segmentation-fault-with-triton)
 
 IS_SCRIPT = pathlib.Path(sys.argv[0]).name == "tutorial_chat.py"
 FOLDER = pathlib.Path(sys.argv[1] if IS_SCRIPT and sys.argv[1:] else "tutorial_chat").resolve()
@@ -168,6 +171,7 @@ ul2("stats", "my_talks.py:sums")
 # %%
 print("\n## 6. Cache")
 
+shutil.rmtree("cache", ignore_errors=True)  # of other files of an earlier run
 ul2("cache", "my_talks.py:sums", "--output", "cache")
 ul2("verify", "cache/sums_corpus")
 

@@ -86,7 +86,7 @@ def open_vocabulary(
                 f" tokenizer.json tokenizer_config.json --local-dir {local}) and pass the folder, {local!r}. See"
                 " docs/help/troubleshooting.md#the-tokenizers-folder-is-not-found."
             )
-        raise ValueError(f"vocabulary must be {expected}, got {spec!r}.")
+        raise ValueError(f"vocabulary must be {expected}, got {spec!r}, and there is no folder of this name.")
     files = names_in(spec)
     if is_loaded(files):
         return HuggingFaceVocabulary(spec, sentinels, modes)
