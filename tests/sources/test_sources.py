@@ -398,6 +398,14 @@ def test_each_bad_line_is_named(tmp_path):
         assert next(text for text in texts_of(source) if text) == "good"
 
 
+def test_a_record_of_csv_may_have_commas_and_lines_and_no_more_values_than_names(tmp_path):
+    (tmp_path / "a.csv").write_text('text,id\n"a, ""b""\nc",1\nd,2,3\n' + "e" * 200_000 + ",4\n")
+    source = open_source(tmp_path / "a.csv")
+    assert texts_of(source) == ['a, "b"\nc', "", "e" * 200_000]
+    (found,) = problems(source)
+    assert found.startswith(f"{tmp_path}/a.csv, record 2: ")
+
+
 def test_rows_that_are_no_text_and_columns_of_another_type_are_named(tmp_path):
     column = pa.array([b"good", b"na\xefve", None]).view(pa.string())
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")

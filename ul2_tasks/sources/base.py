@@ -131,13 +131,11 @@ def as_source(value: Any, text_key: str = "text", id_key: str | None = None, has
     return None
 
 
-@as_source.register(DataSource)
-def _of_ours(value: DataSource, text_key: str = "text", id_key: str | None = None, has_images: bool = False) -> DataSource:
-    return value
+as_source.register(DataSource, lambda value, *settings, **others: value)
 
 
 @as_source.register(TfdsName)
-def _of_tfds(value: TfdsName, text_key: str = "text", id_key: str | None = None, has_images: bool = False) -> DataSource:
+def _of_tfds(value: TfdsName, *settings: Any, **others: Any) -> DataSource:
     raise ImportError(
         f"source 'tfds:{value}' is read by SeqIO. Run `pip install 'ul2_tasks[seqio]'`, and `import seqio` before it is opened."
     )
