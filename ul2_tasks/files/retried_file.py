@@ -29,12 +29,9 @@ class RetriedFile(io.BufferedReader):
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
-        if self._reads.failure is not None and error is not self._reads.failure and not _is_interrupt(error):
+        is_interrupt = isinstance(error, BaseException) and not isinstance(error, Exception)
+        if self._reads.failure is not None and error is not self._reads.failure and not is_interrupt:
             raise self._reads.failure
-
-
-def _is_interrupt(error: object) -> bool:
-    return isinstance(error, BaseException) and not isinstance(error, Exception)
 
 
 class _Reads(io.RawIOBase):

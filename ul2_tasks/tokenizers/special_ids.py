@@ -146,7 +146,7 @@ def _special_tokens(
     """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
     of_modes = dict(modes)
     given = None if mode is None else of_modes.get(mode)
-    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, of_modes)
+    mode_ids = () if mode is None else _mode_ids(vocabulary, mode, given)
     is_text, padding = isinstance(given, str), set() if vocabulary.uses_0 else {0}
     # A mode that is given by id is never a sentinel, whichever denoiser has it: all denoisers of a mixture share the sentinels.
     reserved = {id for value in of_modes.values() if not isinstance(value, str) for id in np.atleast_1d(value).tolist()}
@@ -278,8 +278,7 @@ def _mode_by_id(vocabulary: Vocabulary, name: str, mode: Token | tuple[Token, ..
     return ids[0] if isinstance(mode, int) else ids
 
 
-def _mode_ids(vocabulary: Vocabulary, mode: str, modes: Mapping[str, int | tuple[int, ...] | str]) -> tuple[int, ...]:
-    given = modes.get(mode)
+def _mode_ids(vocabulary: Vocabulary, mode: str, given: int | tuple[int, ...] | str | None) -> tuple[int, ...]:
     if isinstance(given, str):
         ids = tuple(vocabulary.encode(given))
     elif given is not None:
