@@ -1,6 +1,6 @@
 """`python -m ul2_tasks` is the command `ul2`."""
 
-from ul2_tasks.cli import program
+from ul2_tasks.cli import main
 
 if __name__ == "__main__":
-    program()
+    main(prog_name="ul2")

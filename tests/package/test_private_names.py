@@ -18,8 +18,6 @@ FILES = [*REPOSITORY.glob("ul2_tasks/**/*.py")]
 READ = {
     # the check that a mixture's tasks have the same features, with which SeqIO's get_dataset begins
     ("_check_compatible_features", "ul2_tasks/tasks/providers.py"),
-    # os._exit: the end of a process without tearing down what waits for threads of TensorFlow
-    ("_exit", "ul2_tasks/cli/errors.py"),
     # that a SentencePiece vocabulary of SeqIO's tokenizes by another library
     ("_use_fast_tokenizer", "ul2_tasks/tasks/vocabulary.py"),
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)

@@ -26,8 +26,8 @@ from ul2_tasks.cli.options import (
     of_lengths,
     of_split,
     open_run,
-    packed_rows,
 )
+from ul2_tasks.cli.rows import packed_rows
 
 EXAMPLES, RECORDS, SAMPLES = 4000, 1000, 8
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ul2_tasks.chat.objective import CHAT, FORMATS, PROMPT_COMPLETION
+from ul2_tasks.cli.rows import packed_rows
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import Description
 from ul2_tasks.mixtures.mix import Mix
@@ -44,7 +45,7 @@ def describe(name: str | None, **given: Any) -> tuple[Any, str | None]:
     format = next((each for each in FORMATS if name.endswith(f"_{each}")), None)
     if name in _BUILT_IN:
         return _BUILT_IN[name](), format or CHAT
-    return (_recipe_of(name) if name == _PACKED_ROWS else _registered(name)), format
+    return (packed_rows().recipe_of(name) if name == _PACKED_ROWS else _registered(name)), format
 
 
 def with_texts(description: Description | Mix, texts: Sequence[str]) -> Mixture:
@@ -80,7 +81,7 @@ def _in_file(path: str, name: str) -> tuple[Any, str | None]:
     if isinstance(found, str):
         instead = f"Name an object of {file}, or what it registers."
         return _registered(found, instead), next((each for each in FORMATS if found.endswith(f"_{each}")), None)
-    recipe = _recipe_of(found)
+    recipe = packed_rows().recipe_of(found)
     if recipe is None:
         raise ValueError(
             "NAME must be FILE.py:OBJECT of a Mixture, a Mix, a Chat, an ImageText, an ImageTextDataset or its sources, or a name"
@@ -98,18 +99,6 @@ def _module(file: pathlib.Path) -> Any:
     if pathlib.Path(str(module.__file__)).resolve() != file.resolve():
         raise ValueError(f"FILE.py must have a name of its own, got {file}, and {module.__file__} is imported already. Rename it.")
     return module
-
-
-def _recipe_of(found: Any) -> Any:
-    """The recipe of image rows that an object has, or that of the built-in records; None where it is something else."""
-    return packed_rows().recipe_of(found)
-
-
-def packed_rows() -> Any:
-    """All that the package has of image rows, by way of one module."""
-    from ul2_tasks.image_rows.inspect import command
-
-    return command
 
 
 def _registered(name: str, instead: str = _INSTEAD) -> Description | Mix:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import dis
 import logging
 import os
@@ -12,7 +10,6 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Sequence
 
 import click
 
@@ -29,7 +26,7 @@ class Command(click.Command):
     """A command that turns exceptions into sentences, unless --debug asks for tracebacks."""
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, epilog="Write - or _ in option names: --text-key is --text_key.", **kwargs)
+        super().__init__(*args, **kwargs)
         self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks and the logs of TensorFlow and Beam."))
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -69,28 +66,6 @@ class Group(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self.commands)
-
-
-def as_a_program(command: click.Command, *arguments: object) -> None:
-    """Runs a command as a program of its own. After an error it ends at once: to tear down an iterator of tf.data can take minutes.
-
-    A program that continues after a command calls the command itself.
-    """
-    ended: list[SystemExit] = []
-    atexit.register(_end_at_once, ended)  # the first that is registered is the last that is called
-    try:
-        command(*arguments, prog_name="ul2")
-    except SystemExit as end:
-        ended.append(end)  # with its traceback, which holds what would be torn down before
-        raise
-
-
-def _end_at_once(ended: Sequence[SystemExit]) -> None:
-    if ended and isinstance(ended[0].code, int) and ended[0].code:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it
-                stream.flush()
-        os._exit(ended[0].code)
 
 
 def _quiet_libraries() -> None:

@@ -18,11 +18,6 @@ from ul2_tasks.cli.help import headed
 PRESETS = ("T5GEMMA2", "UL2", "UL2R")
 
 
-def needs(option: str, other: str) -> click.UsageError:
-    """The error of an option that is given without another one."""
-    return click.UsageError(f"{option} must be given with {other}, got no {other}. Pass both, or neither.")
-
-
 def excludes(option: str, other: str) -> click.UsageError:
     """The error of an option that is given with another one."""
     return click.UsageError(f"{option} must be left out with {other}, got both. Pass one of them.")
@@ -176,13 +171,6 @@ class Data:
     def option(self, name: str) -> str:
         """The option of a parameter, such as --lengths of sequence_length."""
         return next(one.opts[0] for one in self.command.params if one.name == name)
-
-
-def packed_rows() -> Any:
-    """All that the package has of image rows, by way of one module."""
-    from ul2_tasks.cli.described import packed_rows
-
-    return packed_rows()
 
 
 def of_data(command: Callable[..., None]) -> Callable[..., None]:
