@@ -40,7 +40,7 @@ text { font: 14px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 
 def views() -> list[View]:
     mixture = ul2_tasks.Mixture("hero", texts_in_memory([SENTENCE]), denoisers=DENOISERS.values(), merge_examples=False)
-    run = Run(mixture, {"inputs": 64, "targets": 64}, seed=4, is_beginning=True)
+    run = Run(mixture, {"inputs": 64, "targets": 64}, seed=59, is_beginning=True)
     drawn = {view.name: view for view in show(run, count=1).views}
     return [drawn[name] for name in TITLES]
 

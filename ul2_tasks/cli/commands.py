@@ -243,7 +243,8 @@ def _of_source(source: str) -> dict[str, object]:
 @click.option("--output", metavar="LIST.jsonl", shell_complete=files, help="Write the documents that contain texts to this file.")
 @count(5, "List at most N texts.")
 @of_cache("Read the corpus from this --output of `ul2 cache`.  [default: tokenize it]")
-def contamination(data, split: str, cache_dir: str | None, output: str | None, count: int, **options) -> None:
+@as_json("Print JSON Lines instead, one text per line.")
+def contamination(data, as_json: bool, split: str, cache_dir: str | None, output: str | None, count: int, **options) -> None:
     """Find the texts of a file, such as a benchmark, in a corpus.
 
     Print which of them are in which documents, as a whole or in part. A list of --output is one for `ul2 find --list` and
@@ -252,11 +253,16 @@ def contamination(data, split: str, cache_dir: str | None, output: str | None, c
     from rich.console import Console
 
     from ul2_tasks.inspect.contamination import find_texts, print_searched
+    from ul2_tasks.inspect.printing import print_json_lines
 
     run = _run(data, kind_of(data), run_dir=None, cache_dir=cache_dir, split=split)
-    print_searched(find_texts(run, output=output, **options), Console(), count)
+    found = find_texts(run, output=output, **options)
+    if as_json:
+        print_json_lines(found.as_plain())
+    else:
+        print_searched(found, Console(), count)
     if output:
-        click.echo(f"wrote {output}")
+        click.echo(f"wrote {output}", err=as_json)
 
 
 @ends_with(

@@ -193,6 +193,14 @@ class Searched:
     n: int
     corpora: Sequence[Contamination]
 
+    def as_plain(self) -> Iterator[dict[str, object]]:
+        """What JSON has of it, a line for each text that is found, beginning with that of which most is."""
+        for of_corpus in self.corpora:
+            for shared in of_corpus.worst:
+                of_text = {"text": self.named[shared.text].name, "overlap": round(shared.overlap, 6), "longest": shared.longest}
+                documents = int(of_corpus.documents_of[shared.text])
+                yield {"corpus": of_corpus.corpus, **of_text, "documents": documents, "document": shared.document}
+
 
 def find_texts(run: Run, path: str, *, keys: Sequence[str] = (), n: int = 13, output: str | None = None) -> Searched:
     """Finds which texts of a file are in the corpora of a run, and writes the documents that have some to a file of JSON Lines."""
