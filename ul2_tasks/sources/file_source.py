@@ -105,7 +105,8 @@ class FileSource(RecordSource):
         if layout.documents is None:
             raise ValueError(
                 f"documents must be one of {[*files.DOCUMENTS]} for text files, got None for {patterns!r}: what is a document in"
-                " them? Pass open_source(.., documents=..). See docs/help/troubleshooting.md#what-is-a-document-in-a-text-file."
+                " them? Pass open_source(.., documents=..), for a command in a FILE.py. See"
+                " docs/help/troubleshooting.md#what-is-a-document-in-a-text-file."
             )
 
 
