@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from tests.support import records_of
 from ul2_tasks import open_image_text, open_source
+from ul2_tasks.sources import formats, records
 from ul2_tasks.sources import lines as of_lines
-from ul2_tasks.sources import records
 from ul2_tasks.sources.file_source import FileSource
 from ul2_tasks.sources.files import Layout, Shard
 from ul2_tasks.tasks import streams
@@ -178,6 +178,10 @@ def test_every_document_is_read_as_it_was_written_and_in_order(folder, name):
     source = opened_case(folder, name)
     assert (texts_of(source), problems(source)) == (CASES[name][2], [])
     assert source.splits == ("train",)
+
+
+def test_every_format_has_a_case():
+    assert {*formats.FORMATS} == {formats.named_format(name) for name in CASES} - {None}
 
 
 # Those of one piece and of several; what is in a file is read by the test above.

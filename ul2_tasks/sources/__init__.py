@@ -1,1 +1,1 @@
-"""Where documents come from: files, memory, Hugging Face, TensorFlow Datasets."""
+"""Where documents come from: files, memory, Hugging Face, TensorFlow Datasets. To add a format of files see `formats`."""

@@ -9,8 +9,8 @@ files are read, how they are shared out, and how records are counted, named and 
         for record in csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline="")):
             yield ValueError("has more values than the first line has names") if None in record else record
 
-Its line in `FORMATS` has how names of such files end: `"csv": Format((".csv",), whole(csv_records))`; and its test is a line in
-`CASES` of tests/sources/test_sources.py, where each format gives the same documents. An error of a package of its own that says
+Its line in `FORMATS` has how names of such files end: `"csv": read_whole((".csv",), csv_records)`; and its test is a line in `CASES`
+of tests/sources/test_sources.py, where each format gives the same documents, each once. An error of a package of its own that says
 that a file is damaged is named in `_DAMAGED`.
 
 Only where a part of a file can be read by itself, such as a row group, does a format say so: `shards` cuts a file of a size into
@@ -41,16 +41,6 @@ _MIN_SHARD, _MAX_SHARD = 1 << 16, 1 << 30  # bytes
 _DAMAGED = (*CORRUPT, tarfile.TarError, csv.Error, OSError)
 
 
-def whole(records: Callable[[BinaryIO], Iterator[dict | ValueError]]) -> Callable[[BinaryIO, Shard, Layout], Rows]:
-    """The rows of files that are read from their beginning to their end, of a function that yields the records of an open file."""
-
-    def rows_of_file(file: BinaryIO, shard: Shard, layout: Layout) -> Rows:
-        for number, record in enumerate(records(file), 1):
-            yield At(f"{shard.path}, record {number}", number), record
-
-    return rows_of_file
-
-
 class Format(NamedTuple):
     """A format of files.
 
@@ -67,6 +57,16 @@ class Format(NamedTuple):
     looked_at: int = 1
 
 
+def read_whole(endings: tuple[str, ...], records: Callable[[BinaryIO], Iterator[dict | ValueError]]) -> Format:
+    """A format of files that are read from their beginning to their end, by a function that yields the records of an open file."""
+
+    def rows_of_file(file: BinaryIO, shard: Shard, layout: Layout) -> Rows:
+        for number, record in enumerate(records(file), 1):
+            yield At(f"{shard.path}, record {number}", number), record
+
+    return Format(endings, rows_of_file)
+
+
 FORMATS: Mapping[str, Format] = {
     "text": Format((".txt", ".text", ".md"), text_rows, ranges, looked_at=0),
     "jsonl": Format((".jsonl", ".ndjson", ".json"), json_rows, ranges, looked_at=1000),
@@ -74,7 +74,7 @@ FORMATS: Mapping[str, Format] = {
     "arrow": Format((".arrow", ".feather"), arrow_rows, arrow_batches, looked_at=0),
     "tfrecord": Format((".tfrecord", ".tfrecords"), tfrecord_rows),
     "tar": Format((".tar",), tar_rows, looked_at=0),
-    "csv": Format((".csv",), whole(csv_records)),
+    "csv": read_whole((".csv",), csv_records),
 }
 _FORMAT_OF = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 
