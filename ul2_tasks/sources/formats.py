@@ -9,9 +9,9 @@ files are read, how they are shared out, and how records are counted, named and 
         for record in csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline="")):
             yield ValueError("has more values than the first line has names") if None in record else record
 
-Its line in `FORMATS` has how names of such files end: `"csv": read_whole((".csv",), csv_records)`; and its test is a line in `CASES`
-of tests/sources/test_sources.py, where each format gives the same documents, each once. An error of a package of its own that says
-that a file is damaged is named in `_DAMAGED`.
+Its line in `FORMATS` has how names of such files end: `"csv": read_whole((".csv",), csv_records)`; and its test is a line in
+`CASES` of tests/sources/test_sources.py, where each format gives the same documents, each once. An error of a package of its own
+that says that a file is damaged is named in `_DAMAGED`.
 
 Only where a part of a file can be read by itself, such as a row group, does a format say so: `shards` cuts a file of a size into
 `Shard`s, of at most so many bytes, and `rows` gets one of them, and how the documents lie in it.
