@@ -16,8 +16,9 @@ from tests.support import byte_vocabulary, long_documents
 from ul2_tasks import UL2, Chat, Mix, Mixture, SpanDenoiser, description_of
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import LOSS_MASK, SPAN_ID, TASK
+from ul2_tasks.inspect.beginnings import Beginnings, examples_of, in_order
 from ul2_tasks.inspect.checks import binomial_interval, checks_of, counts_of
-from ul2_tasks.inspect.measure import Beginnings, examples_of, in_order, statistics_of
+from ul2_tasks.inspect.measure import statistics_of
 from ul2_tasks.inspect.statistics import measure
 from ul2_tasks.mixtures.mixture import described_tasks
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -255,7 +256,7 @@ CHAT_FAULTS = {  # what is changed of an example, and the checks that break
 def test_a_wrong_conversation_breaks_its_check(fault):
     change, expected = CHAT_FAULTS[fault]
     lengths = {"tokens": 512}
-    examples = list(examples_of(TALK.schedule_of(lengths), lengths, Beginnings("train", 1), seed=0))
+    examples = list(examples_of(TALK.schedule_of(lengths), lengths, Beginnings("train"), seed=0))
     counts, changed = counts_of(TALK, lengths), {**examples[0], **change(examples[0])}
     _, checks = measure([changed, *examples[1:]], counts, checks_of(counts, {"stats_talk_chat": 1.0}))
     assert broken(checks) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import sys
 from collections.abc import Callable, Sequence
 
@@ -129,17 +129,11 @@ def show(data, *, as_json: bool, texts, source: str | None, step: int | None, ho
         of_step = {"step": step, "host": host, "batch_size": options["batch_size"]}
         packed_rows().show(data.description, as_json, record=source, count=count, **of_step)
         return
-    from rich.console import Console
-
     from ul2_tasks.inspect import show as inspect
-    from ul2_tasks.inspect.printing import print_json_lines
 
     run = _run(data, kind, texts=texts, is_beginning=data.is_first_look, **options)
     shown = inspect.show(run, step, host or (0, 1), count=count, denoisers=denoisers)
-    if as_json:
-        print_json_lines(shown.as_plain())
-    else:
-        inspect.print_shown(run, shown, Console())
+    _tell(shown.as_plain() if as_json else shown, as_json, functools.partial(inspect.print_shown, run))
 
 
 @ends_with(
@@ -202,17 +196,11 @@ def find(
             raise click.UsageError(f"--source must be one record for image rows, got {len(sources)}. Run the command for each.")
         packed_rows().find_rows(data.description, sources[0], epochs, options["batch_size"])
         return
-    from rich.console import Console
-
     from ul2_tasks.inspect import find as inspect
-    from ul2_tasks.inspect.printing import print_json_lines
 
-    run = _run(data, kind, **options)
-    if listed is not None:
-        print_json_lines(inspect.find(run, named=named, epochs=epochs, count=None).as_plain())
-    else:
-        found = inspect.find(run, document=document, text=text, named=named, epochs=epochs, count=count)
-        inspect.print_found(run, found, Console())
+    run, are_lines = _run(data, kind, **options), listed is not None
+    found = inspect.find(run, document=document, text=text, named=named, epochs=epochs, count=None if are_lines else count)
+    _tell(found.as_plain() if are_lines else found, are_lines, functools.partial(inspect.print_found, run))
 
 
 def _of_source(source: str) -> dict[str, object]:
@@ -280,17 +268,11 @@ def schedule(data, as_json: bool, **options) -> None:
 
     Print the fractions, tokens and epochs of each corpus, and the steps at which its epochs end, of a `Mix(.., schedule=[..])`.
     """
-    from rich.console import Console
-
-    from ul2_tasks.inspect.printing import print_json_lines
     from ul2_tasks.inspect.schedule import print_schedule, schedule_of
 
     run = _run(data, kind_of(data), **options)
     rows = schedule_of(run)
-    if as_json:
-        print_json_lines(map(dataclasses.asdict, rows))
-    else:
-        print_schedule(run, rows, Console())
+    _tell(map(dataclasses.asdict, rows) if as_json else rows, as_json, functools.partial(print_schedule, run))
 
 
 @ends_with(
@@ -320,22 +302,16 @@ def audit(data, as_json: bool, until: int, count: int, outputs: Sequence[str], *
     never, once or several times, and which are read most. Exit status 1 if the sums differ. This needs random access, as `ul2 show
     --step` does.
     """
-    from rich.console import Console
-
     from ul2_tasks.inspect import audit as inspect
-    from ul2_tasks.inspect import printing
 
     kind = kind_of(data)
     inspect.check_outputs(outputs)  # before what takes long
     run = _run(data, kind, **options)
     found = inspect.audit(run, until, outputs, count)
-    if as_json:
-        click.echo(printing.as_json(found), nl=False)
-    else:
-        inspect.print_audit(run, found, Console())
+    _tell(found, as_json, functools.partial(inspect.print_audit, run))
     for path in outputs:
         click.echo(f"wrote {path}", err=as_json)
-    _exit_if_broken(found)
+    _exit_with(not found.passed)
 
 
 @ends_with("ul2 stats --examples 500", "ul2 stats my_data.py:mine --lengths 256,256 --json > statistics.json")
@@ -352,20 +328,15 @@ def stats(data, as_json: bool, examples: int, cache_dir: str | None, **options) 
     Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
     share, each beside its expected value. Exit status 1 if a check fails.
     """
-    from rich.console import Console
+    from ul2_tasks.inspect.measure import print_statistics
 
-    from ul2_tasks.inspect import measure, printing
-
-    kind, print_statistics = kind_of(data), measure.print_statistics
-    if kind == IMAGE_ROWS:
-        statistics, print_statistics = packed_rows().measure_images(data.description, _records(data)), packed_rows().print_images
+    if (kind := kind_of(data)) == IMAGE_ROWS:
+        statistics = packed_rows().measure_images(data.description, _records(data))
+        _tell(statistics, as_json, packed_rows().print_images)
     else:
         statistics = _statistics(data, kind, examples, **options)
-    if as_json:
-        click.echo(printing.as_json(statistics), nl=False)
-    else:
-        print_statistics(statistics, Console())
-    _exit_if_broken(statistics)
+        _tell(statistics, as_json, print_statistics)
+    _exit_with(not statistics.passed)
 
 
 @ends_with("ul2 report --examples 500", "ul2 report my_data.py:mine --examples 500 --output mine.html")
@@ -398,7 +369,7 @@ def report(data, output: str, cache_dir: str | None, examples: int, count: int, 
         run = Run(data.description, lengths_of(data, kind), cache_dirs=data.cache_dirs, is_beginning=True, **options)
         path = write_report(statistics, show(run, count=count).views, output)
     click.echo(f"wrote {path}")
-    _exit_if_broken(statistics)
+    _exit_with(not statistics.passed)
 
 
 @ends_with("ul2 lengths --lengths 2048,512", "ul2 lengths my_data.py:mine --lengths 256,256 --json")
@@ -413,17 +384,11 @@ def lengths(data, as_json: bool) -> None:
     padded and packed sequences are. For text, print also the full-length chunk of each denoiser, and the `chunk_tokens` and lengths
     that waste less. Exit status 1 if a denoiser does not fit, or an example raises an error.
     """
-    from rich.console import Console
-
     from ul2_tasks.inspect import lengths as inspect
 
     found = inspect.lengths_of(data.description, lengths_of(data, kind_of(data)))
-    if as_json:
-        click.echo(json.dumps(dataclasses.asdict(found), indent=1))
-    else:
-        inspect.print_lengths(found, Console())
-    if found.problems:
-        sys.exit(PROBLEMS_FOUND)
+    _tell(found, as_json, inspect.print_lengths)
+    _exit_with(found.problems)
 
 
 @ends_with("ul2 doctor mine --corpus 'texts/*.jsonl' --vocabulary bytes", "ul2 doctor my_data.py:mine --lengths 256,256")
@@ -437,8 +402,6 @@ def doctor(data, as_json: bool, split: str) -> None:
 
     Check the installation, the vocabulary, the corpus and the lengths. Exit status 1 if there is a problem.
     """
-    from rich.console import Console
-
     from ul2_tasks.inspect.doctor import examine, print_findings
 
     if (kind := kind_of(data)) == IMAGE_ROWS:
@@ -446,12 +409,9 @@ def doctor(data, as_json: bool, split: str) -> None:
     else:
         examined = {"mixture": data.mixture, "split": split, "sequence_length": lengths_of(data, kind)}
         findings = examine(data.description, examined["sequence_length"], split)
-    if as_json:
-        click.echo(json.dumps({**examined, "findings": list(map(dataclasses.asdict, findings))}, indent=1, ensure_ascii=False))
-    else:
-        print_findings(findings, Console())
-    if any(finding.kind == "problem" for finding in findings):
-        sys.exit(PROBLEMS_FOUND)
+    as_plain = {**examined, "findings": list(map(dataclasses.asdict, findings))}
+    _tell(as_plain if as_json else findings, as_json, print_findings)
+    _exit_with(any(finding.kind == "problem" for finding in findings))
 
 
 _revision = click.option(
@@ -586,8 +546,7 @@ def verify(folder: str) -> None:
             stated = (f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
             click.echo(f"{where} is as it was written: " + ", ".join(stated))
         all_wrong += wrong
-    if all_wrong:
-        sys.exit(PROBLEMS_FOUND)
+    _exit_with(all_wrong)
 
 
 @ends_with(
@@ -617,6 +576,20 @@ def _records(data) -> int:
     return data.given.get("examples", RECORDS)
 
 
-def _exit_if_broken(statistics) -> None:
-    if not statistics.passed:
+def _tell(found, as_json: bool, print_found: Callable) -> None:
+    """Prints what was found, for people; or as JSON, one object or a line for each of several."""
+    from rich.console import Console
+
+    from ul2_tasks.inspect import printing
+
+    if not as_json:
+        print_found(found, Console())
+    elif isinstance(found, dict) or dataclasses.is_dataclass(found):
+        click.echo(printing.as_json(found), nl=False)
+    else:
+        printing.print_json_lines(found)
+
+
+def _exit_with(problems: object) -> None:
+    if problems:
         sys.exit(PROBLEMS_FOUND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
@@ -95,7 +96,8 @@ def _module(file: pathlib.Path) -> Any:
     folder = os.fspath(file.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as Python does for a program
-    module = importlib.import_module(file.stem)
+    with contextlib.redirect_stdout(sys.stderr):  # what the file prints is no part of the command's output
+        module = importlib.import_module(file.stem)
     if pathlib.Path(str(module.__file__)).resolve() != file.resolve():
         raise ValueError(f"FILE.py must have a name of its own, got {file}, and {module.__file__} is imported already. Rename it.")
     return module

@@ -169,8 +169,8 @@ class Data:
         return [name for name in names if name in self.given]
 
     def option(self, name: str) -> str:
-        """The option of a parameter, such as --lengths of sequence_length."""
-        return next(one.opts[0] for one in self.command.params if one.name == name)
+        """The option of a parameter, such as --lengths of sequence_length; and NAME."""
+        return "NAME" if name == "name" else next(one.opts[0] for one in self.command.params if one.name == name)
 
 
 def of_data(command: Callable[..., None]) -> Callable[..., None]:
@@ -202,7 +202,7 @@ def open_run(
     is_beginning: bool = False,
     **options,
 ):
-    """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, beside which none may differ.
+    """What a run is fed, an `inspect.run.Run`: as the options say, or as its folder does, which takes their place.
 
     `texts` are read instead of a corpus.
     """
@@ -214,24 +214,13 @@ def open_run(
         return Run(mixture=mixture, cache_dirs=_checked(mixture, cache_dir), pack=packed, is_beginning=is_beginning, **options)
     record = read_record(run_dir)
     run = run_of(record, run_dir)
-    recorded = {"name": run.name, "packed": run.pack} | {name: getattr(run, name) for name in options}
-    for name in data.given_of(*recorded):
-        got = data.given[name]
-        is_same = recorded[name] == got if name != "name" else ".py:" in got or run.name in _names_of(got)
-        if not is_same:
-            option = "NAME" if name == "name" else data.option(name)
-            raise click.UsageError(
-                f"{option} must be {recorded[name]!r}, as the run in {run_dir} recorded it, got {got!r}. Leave it out."
-            )
+    given = data.given_of("packed", *options) + (data.given_of("name") if ".py:" not in (data.name or "") else [])
+    if given:
+        raise excludes(data.option(given[0]), "--run")
     description = data.description if ".py:" in (data.name or "") else data.describe(run.name)[0]
     run = dataclasses.replace(run, mixture=description, cache_dirs=_checked(description, cache_dir))
     run.check(record, run_dir)
     return run
-
-
-def _names_of(name: str) -> list[str]:
-    """The names that NAME may stand for."""
-    return [name, *(f"{name}_{end}" for end in ("mix", "chat", "prompt_completion"))]
 
 
 def _checked(description: Any, cache_dir: str | None) -> tuple[str, ...]:

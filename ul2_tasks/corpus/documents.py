@@ -56,19 +56,12 @@ def stored(corpus: Corpus, split: str, use_cached: bool, separate_documents: boo
     return found if store.end is None else None  # to leave out its ends it has to be read again
 
 
-def documents_of(
-    corpus: Corpus, split: str, use_cached: bool, separate_documents: bool = False, *, first: int | None = None
-) -> Columns:
-    """The documents of a split, as they are stored, or read into memory.
-
-    With `first` those in memory end after the first documents that have so many tokens. Otherwise more than `IN_MEMORY` raise a
-    ValueError.
-    """
+def documents_of(corpus: Corpus, split: str, use_cached: bool, separate_documents: bool = False) -> Columns:
+    """The documents of a split, as they are stored, or read into memory, which raises a ValueError where they are too many."""
     found = stored(corpus, split, use_cached, separate_documents)
     if found is None:
-        most = IN_MEMORY if first is None else Bound(first, IN_MEMORY.size)
-        found, is_whole = beginning_of(corpus, split, use_cached, separate_documents, most)
-        if first is None and not is_whole:
+        found, is_whole = beginning_of(corpus, split, use_cached, separate_documents, IN_MEMORY)
+        if not is_whole:
             raise ValueError(
                 f"{corpus.name!r} must have at most {IN_MEMORY.tokens:,} tokens and {IN_MEMORY.size:,} bytes in split {split!r} to"
                 " be read into memory, but has more. Write its cache first, with `ul2 cache`, and name its folder"

@@ -24,12 +24,12 @@ from rich.text import Text
 from ul2_tasks.corpus.conversations import Chats, conversation_of
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.token_batches import tokenize_shards
+from ul2_tasks.inspect.beginnings import RECORDS, Beginnings
 from ul2_tasks.inspect.lengths import lengths_of_leaf, lenient, problems_of
-from ul2_tasks.inspect.measure import RECORDS, WRONG, Beginnings
+from ul2_tasks.inspect.measure import WRONG
 from ul2_tasks.inspect.printing import kinds_lost
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import special_tokens_of
-from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.mixtures.image_text import ImageText, special_tokens_beside
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.tokenizers.base import Vocabulary
@@ -83,7 +83,7 @@ def examine(description: Description | Mix, sequence_length: Mapping[str, int | 
 
     A finding that several corpora share is given once, with all of their names.
     """
-    findings, beginnings = [*examine_installation()], Beginnings(split, FIRST_TOKENS, RECORDS)
+    findings, beginnings = [*examine_installation()], Beginnings(split)
     if any(isinstance(leaf, ImageText) for leaf in description.leaves):
         findings += examine_image_packages()
     for leaf in description.leaves:

@@ -14,11 +14,11 @@ from rich.text import Text
 from ul2_tasks.chat.choices import UNTRAINED
 from ul2_tasks.denoisers.lengths import sentinels_needed
 from ul2_tasks.example_features import token_features
-from ul2_tasks.inspect.measure import RECORDS, WRONG, Beginnings, examples_of
+from ul2_tasks.inspect.beginnings import Beginnings, examples_of
+from ul2_tasks.inspect.measure import WRONG
 from ul2_tasks.inspect.printing import number, percent, plain_table
 from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, lone_span
 from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
 from ul2_tasks.random_access.corpora import OrderedCorpus
@@ -110,7 +110,7 @@ def lengths_of(description: Description | Mix, sequence_length: Mapping[str, int
 
     What is wrong or too long is left out and counted, also where it is to raise an error, which `problems` then say.
     """
-    beginnings = Beginnings(split, FIRST_TOKENS, RECORDS)
+    beginnings = Beginnings(split)
     found = [lengths_of_leaf(leaf, sequence_length, beginnings) for leaf in description.leaves]
     problems = [problem for leaf, each in zip(description.leaves, found) for problem in problems_of(leaf, each)]
     return Lengths(description.registered_name(sequence_length), dict(sequence_length), found, problems)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -16,19 +16,15 @@ from rich.text import Text
 
 from ul2_tasks.chat.reading import MESSAGES, messages_of
 from ul2_tasks.chat.segments import KIND, LENGTH, kind_name
-from ul2_tasks.corpus.corpus import Corpus
-from ul2_tasks.corpus.documents import IN_MEMORY, of_parts, stored
-from ul2_tasks.corpus.token_batches import Documents, corpus_documents
 from ul2_tasks.example_features import token_features
+from ul2_tasks.inspect.beginnings import RECORDS, TOKENS, Beginnings, examples_of, in_order
 from ul2_tasks.inspect.checks import Counts, binomial_interval, checks_of, counts_of
 from ul2_tasks.inspect.printing import NOTHING, checks_sentence, checks_table, kinds_lost, number, percent, plain_table, tracked
 from ul2_tasks.inspect.statistics import Check, Checked, Measured, Summary, measure
-from ul2_tasks.mixtures.examples import FIRST_TOKENS
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import MemberSchedule, kinds_in, number_examples
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.scalars import fractions, is_integer
 from ul2_tasks.store.columns import Columns
@@ -39,12 +35,10 @@ if TYPE_CHECKING:
     from ul2_tasks.mixtures.description import Description
     from ul2_tasks.mixtures.mix import Mix
 
-RECORDS = 1000  # the fewest of other kinds that are read, and the documents of a corpus that are looked at
 DECODED = 100  # documents, to count their characters
 WRONG = "wrong"  # the cause of what is left out of records with an error
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
 POOL = 4096  # examples that are packed together
-_AT_A_TIME = 512  # examples
 
 Progress = Callable[[Iterable[Mapping[str, Any]], int], Iterable[Mapping[str, Any]]]
 
@@ -124,61 +118,6 @@ class Statistics(Checked):
     checks: Sequence[Check]
 
 
-class Beginning(NamedTuple):
-    """The first documents of a corpus; what is wrong with the records among them that are none; whether there are no others."""
-
-    columns: Columns
-    problems: Sequence[str]
-    is_all: bool
-
-
-class Beginnings:
-    """The first documents of corpora, each read once: so many tokens of texts, or so many records of another kind."""
-
-    def __init__(self, split: str, tokens: int, records: int = RECORDS):
-        self.split, self.tokens, self.records = split, tokens, records
-        self.read: dict[tuple[str, bool], Beginning] = {}
-
-    def __call__(self, corpus: Corpus, separate_documents: bool) -> Columns:
-        """See `kinds_in`."""
-        return self.of(corpus, separate_documents).columns
-
-    def of(self, corpus: Corpus, separate_documents: bool = False) -> Beginning:
-        key = corpus.name, separate_documents
-        if key not in self.read:
-            columns = stored(corpus, self.split, bool(corpus.cache_dir), separate_documents)
-            self.read[key] = Beginning(columns, (), True) if columns else self._first(corpus, separate_documents)
-        return self.read[key]
-
-    def _first(self, corpus: Corpus, separate_documents: bool) -> Beginning:
-        parts, problems, tokens, documents, size = list[Documents](), list[str](), 0, 0, 0
-        for part in corpus_documents(corpus, self.split, bool(corpus.cache_dir), counts=False):
-            enough = documents + len(problems) >= self.records if corpus.columns else tokens >= self.tokens
-            if enough or IN_MEMORY.is_reached(tokens, size):
-                return Beginning(of_parts(corpus, parts, separate_documents), problems, False)
-            parts.append(part)
-            problems += (problem.decode(errors="replace") for problem in part.problems)
-            tokens, documents, size = tokens + len(part.tokens), documents + len(part.lengths), size + part.size
-        return Beginning(of_parts(corpus, parts, separate_documents), problems, True)
-
-
-def examples_of(schedule: MemberSchedule, sequence_length: Mapping[str, int | None], beginnings: Beginnings, seed: int) -> Examples:
-    """The examples that documents make. Nothing resumes them."""
-    names = {member.corpus.name for stage in schedule.stages for member in stage.members}
-    kind_of = kinds_in(beginnings.split, beginnings, names)  # what is left out is shown, not logged
-    return Examples(number_examples(schedule, kind_of, seed, shuffle=True), sequence_length, dict)
-
-
-def in_order(found: Examples, count: int) -> Iterator[dict]:
-    """The first examples, of as many epochs as it takes."""
-    number = 0
-    while number < count:
-        of_epoch, index = found.at(number)
-        some = of_epoch[index : min(index + _AT_A_TIME, index + count - number)]
-        yield from some
-        number += len(some)
-
-
 def statistics_of(
     description: Description | Mix,
     sequence_length: Mapping[str, int | None],
@@ -202,7 +141,7 @@ def statistics_of(
         raise ValueError(f"examples must be at least 1, got {examples}.")
     counts = {task: each for leaf in description.leaves for task, each in counts_of(leaf, sequence_length).items()}
     longest = max((each.expected.get("chunk", 0) for each in counts.values()), default=0)
-    beginnings = Beginnings(split, max(FIRST_TOKENS, examples * longest))
+    beginnings = Beginnings(split, max(TOKENS, examples * longest))
     schedule = description.schedule_of(sequence_length, cache_dirs)  # type: ignore[arg-type]
     found = examples_of(schedule, sequence_length, beginnings, seed)
     if not longest:

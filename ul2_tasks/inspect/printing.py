@@ -105,9 +105,10 @@ def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Ite
         yield f"{problems[cause]:,} ({cause}), the first: {visible(first[cause])}"
 
 
-def as_json(statistics: Any) -> str:
-    """The statistics, a dataclass, as a text of JSON."""
-    return json.dumps(dataclasses.asdict(statistics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def as_json(found: Any) -> str:
+    """A dictionary or a dataclass as a text of JSON."""
+    plain = found if isinstance(found, dict) else dataclasses.asdict(found)
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def print_json_lines(lines: Iterable[Mapping[str, Any]], file: IO[str] | None = None) -> None:

@@ -5,10 +5,12 @@ It opens from a file, without a network, in light and dark, on a phone, and on p
 
 from __future__ import annotations
 
+import collections
 import io
 import os
 import pathlib
 import string
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -118,19 +120,25 @@ def _is_chat(view: View) -> bool:
 def _example(view: View) -> str:
     sides = "".join(
         f"<div><h3>{escape(key)}, {view.numbers[key]:,} tokens</h3>"
-        f'<div class="pane" dir="auto">{"".join(map(_segment, stretches))}</div></div>'
+        f'<div class="pane" dir="{_direction(stretches)}">{"".join(map(_segment, stretches))}</div></div>'
         for key, stretches in view.features.items()
     )
     head = f'<p class="muted">{escape(in_words(view.numbers))}<br><small>{escape(visible(view.place))}</small></p>'
     return f'<article class="example{" chat" * _is_chat(view)}">{head}<div class="sides">{sides}</div></article>'
 
 
+def _direction(stretches: Sequence[Stretch]) -> str:
+    """The direction of most letters: a chunk may begin with a name in another script."""
+    of = collections.Counter(unicodedata.bidirectional(letter) for each in stretches if each.kind == "text" for letter in each.text)
+    return "rtl" if of["R"] + of["AL"] > of["L"] else "ltr"
+
+
 def _segment(stretch: Stretch) -> str:
     kind, group = stretch.kind, stretch.group
     colour, data = ("", "") if group is None else (f" c{group % _COLOURS}", f' data-group="{group}"')
-    direction = "" if kind == "text" else ' dir="ltr"'
+    direction = "auto" if kind == "text" else "ltr"
     title = ' title="another document begins"' if kind == "border" else ""
-    return f'<span class="segment {escape(kind)}{colour}"{data}{direction}{title}>{escape(stretch.text)}</span>'
+    return f'<span class="segment {escape(kind)}{colour}"{data} dir="{direction}"{title}>{escape(stretch.text)}</span>'
 
 
 def _plots(statistics: Statistics) -> Iterator[str]:
@@ -154,7 +162,7 @@ def _plots(statistics: Statistics) -> Iterator[str]:
             rows = {task: [_spread(key, each, most, budget)] for task, each in found.items()}
             told = f"up to {most:,} tokens. Bars end at the median, and lines have 90 % of the examples."
             title = "Length" if key == "tokens" else key.capitalize()
-            yield _figure(title, f"{told} The mark at the right is --lengths." if budget else told, rows)
+            yield _figure(title, f"{told} The mark at the right is the limit." if budget else told, rows)
     if statistics.fill:
         rows = {way: [_bar(key, part) for key, part in fill.items()] for way, fill in statistics.fill.items()}
         numbers = "; ".join(f"{way} {' and '.join(map(percent, fill.values()))}" for way, fill in statistics.fill.items())

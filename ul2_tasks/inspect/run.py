@@ -10,9 +10,10 @@ from typing import Any
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.files.systems import exists, place
+from ul2_tasks.inspect.beginnings import first_examples
 from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
-from ul2_tasks.mixtures.examples import examples, first_examples
+from ul2_tasks.mixtures.examples import examples
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
@@ -79,10 +80,10 @@ class Run:
     @cached_property
     def parts(self) -> list[tuple[int, int, Examples]]:
         """What the run reads, with each list that was left out: its elements [first, stop), and the examples."""
-        shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "pack", "cache_dirs")}
+        shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "cache_dirs")}
         if self.is_beginning:
             return [(0, NO_END, first_examples(self.mixture, self.sequence_length, **shared))]
-        found = examples(self.mixture, self.sequence_length, shuffle=self.shuffle, **shared)
+        found = examples(self.mixture, self.sequence_length, shuffle=self.shuffle, pack=self.pack, **shared)
         lists = [*self.earlier, (NO_END, self.exclude)]
         return [
             (first, stop, leave_out(found, each, self.skip, self.batch_size, self.first_step))

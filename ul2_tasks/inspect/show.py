@@ -74,8 +74,9 @@ def show(
     step = run.first_step if step is None else step
     numbers = run.numbers(step, host)
     found = run.examples_at(numbers[0])
-    tasks = {task: viewer.in_words for task, viewer in viewers_of(found, denoisers).items()}
-    return Shown(step, run.in_words(step, host), tasks, views(found, numbers, count, denoisers))
+    viewers = viewers_of(found, denoisers)
+    tasks = {task: viewer.in_words for task, viewer in viewers.items()}
+    return Shown(step, run.in_words(step, host), tasks, views(found, numbers, count, viewers))
 
 
 def print_shown(run: Run, shown: Shown, console: Console) -> None:

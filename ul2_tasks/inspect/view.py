@@ -121,19 +121,18 @@ def view(examples: Examples, number: int, segment: int | None = None) -> View:
     return found[0] if segment is None else next(each for each in found if each.segment == segment)
 
 
-def views(examples: Examples, numbers: Sequence[int], count: int | None = None, names: Collection[str] = ()) -> list[View]:
+def views(
+    examples: Examples, numbers: Sequence[int], count: int | None = None, viewers: Mapping[str, Viewer] | None = None
+) -> list[View]:
     """The first examples of each task among some examples or rows, task by task.
 
     Args:
         examples: of any epoch.
         numbers: indices over all epochs, ascending, such as those of a step.
         count: how many of each task there are at most; None for all.
-        names: of the denoisers whose examples are looked at, see `View.name`; none for all.
-
-    Raises:
-        ValueError: there is no such denoiser.
+        viewers: of the tasks whose examples are looked at, see `viewers_of`; None for all.
     """
-    viewers = viewers_of(examples, names)
+    viewers = viewers_of(examples) if viewers is None else viewers
     chosen = _chosen(examples.numbering, numbers, count, list(viewers))
     wanted = sorted({number for of_task in chosen.values() for number, _ in of_task})
     made: dict[int, Any] = dict(zip(wanted, examples.epochs().__getitems__(wanted)))

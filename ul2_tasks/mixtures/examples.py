@@ -26,8 +26,6 @@ from ul2_tasks.random_access.windows import Corpora
 from ul2_tasks.scalars import as_python, check_flag, is_integer
 
 _LENGTHS = {"inputs": 512, "targets": 512}
-FIRST_TOKENS = 1 << 17  # of the documents that are read to look at examples
-_FIRST_EXAMPLES = 16  # of each task, as long as its longest, that these have the tokens for
 
 
 def examples(
@@ -85,26 +83,6 @@ def examples(
     if size and batch_size not in (None, size):
         raise ValueError(f"batch_size must be that of the schedule, {size}, got {batch_size!r}. Leave it out.")
     return leave_out(whole, exclude, skip, size if batch_size is None else batch_size)
-
-
-def first_examples(
-    mixture: Description | str,
-    sequence_length: Mapping[str, int],
-    tokens: int = FIRST_TOKENS,
-    *,
-    split: str = "train",
-    seed: int = 0,
-    pack: bool = False,
-    cache_dirs: Sequence[str | os.PathLike] = (),
-) -> Examples:
-    """As `examples`, of the first documents of each corpus that has no cache, to look at: those that have so many tokens at least.
-
-    They have some more if examples are long, so that there are some of each task.
-    """
-    reading = _reading(mixture, sequence_length, split, seed, True, use_cached=None, cache_dirs=cache_dirs)
-    longest = {member.task: max(member.longest.values(), default=0) for member in reading.members}
-    documents = documents_in(split, max(tokens, _FIRST_EXAMPLES * sum(longest.values())))
-    return _examples(reading, number_examples(reading.schedule, kinds_in(split, documents), reading.order_seed, True), pack)
 
 
 def open_examples(

@@ -238,9 +238,6 @@ def solved_members(
     return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 
 
-def documents_in(split: str, first: int | None = None) -> Callable[[Corpus, bool], Columns]:
-    """A function that gives the documents of a split of a corpus: those of its cache, or read into memory.
-
-    With `first` those in memory end after the first documents that have so many tokens.
-    """
-    return lambda corpus, separate: documents_of(corpus, split, bool(corpus.cache_dir), separate, first=first)
+def documents_in(split: str) -> Callable[[Corpus, bool], Columns]:
+    """A function that gives the documents of a split of a corpus: those of its cache, or read into memory."""
+    return lambda corpus, separate: documents_of(corpus, split, bool(corpus.cache_dir), separate)
