@@ -33,10 +33,10 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def host(value: str) -> tuple[int, int]:
-    """Parses "3/64" as host 3, from 0, of 64."""
+    """Parses "3/64" as host, or part, 3, from 0, of 64."""
     found = re.fullmatch(r"(\d+)/(\d+)", value)
     if not found or not int(found[1]) < int(found[2]):
-        raise _wrong("--host", "the index of a host, from 0, and the number of hosts, such as 3/64", value)
+        raise _wrong("--host, or --part,", "an index, from 0, and how many there are, such as 3/64", value)
     return int(found[1]), int(found[2])
 
 
@@ -286,6 +286,10 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             help="Run Apache Beam with this option, such as --pipeline_option=--runner=DataflowRunner. Can be repeated.",
         ),
+        click.option(
+            "--part", type=host, metavar="I/N", help="Write part I, from 0, of N: its own shards. Run --merge when all are written."
+        ),
+        click.option("--merge", is_flag=True, help="Check that all parts are written, and write the manifest."),
     ]
     return _with(job, wrapped)
 

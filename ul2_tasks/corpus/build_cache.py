@@ -95,6 +95,8 @@ def build(
     max_tokens: int | None = None,
     git_revision: str | None = None,
     pipeline_options: Sequence[str] | None = None,
+    part: tuple[int, int] | None = None,
+    merge: bool = False,
     console: Console | None = None,
 ) -> dict:
     """Caches a corpus, or goes on where an interrupted job stopped.
@@ -103,8 +105,8 @@ def build(
     the cache becomes a folder in it. Each gets the corpus, pickled. `max_documents` and `max_tokens` are of each split, for a trial
     run, as the manifest says: a document with which there would be more is left out, and all after it in its shard. `git_revision`
     is for the manifest, such as that of your code. `pipeline_options` are Beam's; None writes one shard after the other in this
-    process, without Beam. Returns the manifest. A finished cache, or one that was begun with other settings, raises a ValueError; a
-    source that cannot be read, or changes during the job, a RuntimeError.
+    process, without Beam. For `part` and `merge` see `job.run_job`. Returns the manifest. A finished cache, or one that was begun
+    with other settings, raises a ValueError; a source that cannot be read, or changes during the job, a RuntimeError.
     """
     console = console or Console(stderr=True)
     most = checked(max_documents=max_documents, max_tokens=max_tokens)
@@ -132,14 +134,14 @@ def build(
         folder=cache_dir,
         shards=shards,
         existing=lambda: _existing(cache_dir, corpus, begun) if cache.is_cache(cache_dir) else None,
-        begin=lambda: _begin(cache_dir, corpus, begun, shards, console),
+        begin=lambda own: _begin(cache_dir, corpus, begun, own, len(own) == len(shards), console),  # type: ignore[arg-type]
         write=functools.partial(_write_shard, corpus=corpus),
         finish=lambda: _finish(cache_dir, corpus, begun, shards, git_revision),
         summarize=lambda manifest: _summarize(manifest, corpus, output_dir, time.monotonic() - started, console),
         of="documents",
         made_with="settings",
     )
-    return run_job(job, pipeline_options, console)
+    return run_job(job, pipeline_options, console, part, merge)
 
 
 def _write_shard(shard: SourceShard, *, corpus: Corpus, advance: Callable[[int], None] = lambda documents: None) -> None:
@@ -285,9 +287,9 @@ def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
 
 
 def _begin(
-    cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
+    cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], are_all: bool, console: Console
 ) -> list[SourceShard]:
-    """Makes the folder, and returns the shards that are not written yet, or are made of something else than is read now."""
+    """Makes the folder. Returns the shards that are not written yet, or are made of something else than is read now."""
     path = place(place(cache_dir, _RECORDS), BEGUN)
     if exists(path):
         before = load_object(path, _REMOVE)
@@ -298,7 +300,8 @@ def _begin(
             console.print(told, markup=False, soft_wrap=True)
     finished = finished_shards(shards)
     waiting = begin(shards, finished, begun)
-    _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
+    if are_all:
+        _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
     return waiting
 
 

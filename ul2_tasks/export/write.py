@@ -210,6 +210,8 @@ def write_examples(
     max_tokens: int | None = None,
     git_revision: str | None = None,
     pipeline_options: Sequence[str] | None = None,
+    part: tuple[int, int] | None = None,
+    merge: bool = False,
     console: Console | None = None,
 ) -> dict:
     """Writes the examples of a description to files, or goes on where an interrupted export stopped.
@@ -222,7 +224,7 @@ def write_examples(
     {"tokens": int}, or inputs and targets, where None is any length. `cache_dirs` are the folders with caches, see `examples`.
     `max_examples` and `max_tokens` are for a trial run, as the manifest says; the tokens are those of all features together.
     `git_revision` is recorded. Without `pipeline_options`, which are Beam's, this process writes one shard after the other; workers
-    get the pickled description. `console` is by default stderr.
+    get the pickled description. For `part` and `merge` see `job.run_job`. `console` is by default stderr.
 
     Returns the manifest, see `read_manifest`. Raises a ValueError where an argument is wrong, there are too many shards for the
     corpus, the folder has other files or an export with other arguments, or another job writes into it. A RuntimeError says that
@@ -276,12 +278,12 @@ def write_examples(
         folder=folder,
         shards=export.shards,
         existing=lambda: _existing(export, begun),
-        begin=lambda: begin(export.shards, finished_shards(export.shards, _listed(folder)), begun),
+        begin=lambda own: begin(own, finished_shards(own, _listed(folder)), begun),
         write=functools.partial(_write_shard, export=export),
         finish=finish,
         summarize=lambda manifest: _summarize(manifest, folder, console),
     )
-    return run_job(job, pipeline_options, console)
+    return run_job(job, pipeline_options, console, part, merge)
 
 
 def _existing(export: Export, begun: Mapping[str, object]) -> dict | None:

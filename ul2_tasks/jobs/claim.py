@@ -4,6 +4,9 @@ A job's claim is a file in the folder of records, `running`, which it rewrites w
 dead job is `running.1`, the next one `running.2`: the last one has the folder. Of jobs that find the same dead claim, one alone
 creates the file of the next number.
 
+Several processes may write a folder together, each its own part: part 3 of 8 claims `part-3-of-8` in the same way. No part runs
+beside a job that has the whole folder, nor beside one of another number of parts.
+
 A job keeps its claim locked, or for one in an object store a temporary file, so that on the same machine the system tells whether
 it is dead. On another one, or where the lock cannot be seen, the claim is watched until it is rewritten. Clocks of two machines are
 never compared.
@@ -37,12 +40,13 @@ _LOOK = 1.0  # seconds between looks at a claim that is watched
 _SETTLED = 1.0  # seconds in which jobs that began at once have written theirs, where no file system says which came first
 _TRIES = 100  # to create a claim: each time another job has just begun or ended
 _PAUSE = 0.02  # seconds between tries
-_NAME = re.compile(r"running(?:\.(\d+))?")
+WHOLE = "running"
+_NAME = re.compile(r"(running|part-\d+-of-(\d+))(?:\.(\d+))?")
 
 
 @contextlib.contextmanager
-def taken(records: str) -> Iterator[Callable[[], None]]:
-    """Takes the folder of a job for the block, and makes it where there is none.
+def taken(records: str, name: str = WHOLE) -> Iterator[Callable[[], None]]:
+    """Takes the folder of a job, or a part of it, see `part_name`, for the block, and makes it where there is none.
 
     Gives a function that raises a ValueError if the folder is no longer this job's: it did not run for a while, and another job has
     begun in the meantime. Itself it raises a ValueError where another job has the folder. It waits up to `STALE` seconds to see
@@ -52,7 +56,8 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
     stop, lost = threading.Event(), threading.Event()
     with contextlib.ExitStack() as files:
         try:
-            own = _take(records, claim, files)
+            own = _take(records, name, claim, files)
+            _refuse_others(records, name, own, claim["lock"])
         except BaseException:
             if not is_local(records):
                 with contextlib.suppress(OSError):
@@ -64,11 +69,11 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
                 if stop.wait(_AGAIN):
                     return
                 with contextlib.suppress(Exception):  # of any file system; what a job writes says what is wrong with the folder
-                    found = _claims(records)
+                    found = _claims(records, name)
                     if max(found, default=-1) != own or claim["token"].encode() not in found[own]:
                         lost.set()
                         return
-                    _write(_path(records, own), {**claim, "beat": beat})
+                    _write(_path(records, name, own), {**claim, "beat": beat})
 
         def check() -> None:
             if lost.is_set():
@@ -81,7 +86,12 @@ def taken(records: str) -> Iterator[Callable[[], None]]:
         finally:
             stop.set()
             keeper.join()
-            _release(records, -1 if lost.is_set() else own, claim["lock"])
+            _release(records, name, -1 if lost.is_set() else own, claim["lock"])
+
+
+def part_name(number: int, of: int) -> str:
+    """The name of the claims of a part, from 0, of so many."""
+    return f"part-{number}-of-{of}"
 
 
 def is_claim(name: str) -> bool:
@@ -89,24 +99,41 @@ def is_claim(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def _take(records: str, claim: dict[str, Any], files: contextlib.ExitStack) -> int:
-    """Creates the claim that has the folder, and returns its number. `files` are those that stay open."""
+def _take(records: str, name: str, claim: dict[str, Any], files: contextlib.ExitStack) -> int:
+    """Creates the claim that has the folder, or the part, and returns its number. `files` are those that stay open."""
     for _ in range(_TRIES):
         with contextlib.suppress(FileNotFoundError):  # a job that ends has removed the folder, or its claim
-            before = _claims(records)
+            before = _claims(records, name)
             own = max(before, default=-1) + 1
             if before:
-                _refuse_living(_path(records, own - 1), before[own - 1])
+                _refuse_living(_path(records, name, own - 1), before[own - 1])
             make_folders(records)
-            if _create(_path(records, own), claim, files):
-                if {number: found for number, found in _claims(records).items() if number != own} == before:
+            if _create(_path(records, name, own), claim, files):
+                if {number: found for number, found in _claims(records, name).items() if number != own} == before:
                     return own
-                remove(_path(records, own))  # another one began or ended meanwhile
+                remove(_path(records, name, own))  # another one began or ended meanwhile
         time.sleep(_PAUSE)
     raise ValueError(
         f"{records} must be a folder that keeps what is written, got one whose files were removed {_TRIES} times. Look for what"
         " removes files there, and re-run the command."
     )
+
+
+def _refuse_others(records: str, name: str, own: int, lock: str) -> None:
+    """Raises a ValueError, and gives the claim back, where a job lives beside which this one must not run."""
+    of = _NAME.fullmatch(name)
+    for other in sorted({found[1] for each in names_in(records) if (found := _NAME.fullmatch(each))} - {name}):
+        found = _NAME.fullmatch(other)
+        if of and found and of[2] and of[2] == found[2]:
+            continue  # another part of as many
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            claims = _claims(records, other)
+            last = max(claims)
+            try:
+                _refuse_living(_path(records, other, last), claims[last])
+            except ValueError:
+                _release(records, name, own, lock)
+                raise
 
 
 def _create(path: str, claim: dict[str, Any], files: contextlib.ExitStack) -> bool:
@@ -172,12 +199,12 @@ def _machine() -> str:
         return f"{uuid.getnode():x}"
 
 
-def _release(records: str, own: int, lock: str) -> None:
+def _release(records: str, name: str, own: int, lock: str) -> None:
     """Removes the claim, those of dead jobs before it, and then the folder, if nothing else is in it."""
     with contextlib.suppress(Exception):
-        for number in sorted(_claims(records)):
+        for number in sorted(_claims(records, name)):
             if number <= own:
-                remove(_path(records, number))
+                remove(_path(records, name, number))
         if is_local(records):
             os.rmdir(records)  # which fails where another job has written into it meanwhile
         else:
@@ -186,14 +213,14 @@ def _release(records: str, own: int, lock: str) -> None:
                 remove_tree(records)
 
 
-def _claims(records: str) -> dict[int, bytes]:
-    """What the claims say, by their numbers."""
-    names = {int(found[1] or 0): name for name in names_in(records) if (found := _NAME.fullmatch(name))}
-    return {number: read(place(records, name)) for number, name in names.items()}
+def _claims(records: str, name: str) -> dict[int, bytes]:
+    """What the claims of this name say, by their numbers."""
+    found = filter(None, map(_NAME.fullmatch, names_in(records)))
+    return {int(each[3] or 0): read(place(records, each[0])) for each in found if each[1] == name}
 
 
-def _path(records: str, number: int) -> str:
-    return place(records, f"running.{number}" if number else "running")
+def _path(records: str, name: str, number: int) -> str:
+    return place(records, f"{name}.{number}" if number else name)
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

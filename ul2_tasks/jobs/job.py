@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ul2_tasks.files.systems import is_folder, is_local, names_in
 from ul2_tasks.jobs.beam import map_on_beam
-from ul2_tasks.jobs.claim import taken
+from ul2_tasks.jobs.claim import WHOLE, part_name, taken
 from ul2_tasks.jobs.shards import JobShard, remove_records
 
 
@@ -22,16 +22,17 @@ class Job:
     """What is written, by its `name`, and what this job does for itself.
 
     `existing` gives the manifest where all is written, and raises a ValueError where the folder has anything else. `begin` removes
-    what an interrupted job left, and gives the shards to write. `write` is called with each, on a worker; in this process also with
-    `advance`, to be called with how many more examples, or what else `of` says, are written. `finish` writes the manifest, last of
-    all. `check` raises what is wrong with the arguments, or `made_with`, before anything is written.
+    what an interrupted job left of some shards, all or those of a part, and gives those to write. `write` is called with each, on
+    a worker; in this process also with `advance`, to be called with how many more examples, or what else `of` says, are written.
+    `finish` writes the manifest, last of all. `check` raises what is wrong with the arguments, or `made_with`, before anything is
+    written.
     """
 
     name: str
     folder: str
     shards: Sequence[JobShard]
     existing: Callable[[], dict | None]
-    begin: Callable[[], Sequence[JobShard]]
+    begin: Callable[[Sequence[JobShard]], Sequence[JobShard]]
     write: Callable[..., object]
     finish: Callable[[], dict]
     summarize: Callable[[dict], None]
@@ -45,26 +46,51 @@ class Job:
         return self.shards[0].records
 
 
-def run_job(job: Job, pipeline_options: Sequence[str] | None, console: Console) -> dict:
+def run_job(
+    job: Job,
+    pipeline_options: Sequence[str] | None,
+    console: Console,
+    part: tuple[int, int] | None = None,
+    merge: bool = False,
+) -> dict:
     """Writes what is not written, and returns the manifest.
 
-    `pipeline_options` are Beam's; None writes one shard after the other in this process, without Beam.
+    `pipeline_options` are Beam's; None writes one shard after the other in this process, without Beam. `part` is which part, from
+    0, of how many: only the shards of that part are written, and nothing is returned. `merge` writes the manifest when all parts
+    are written; where shards are missing, it raises a ValueError.
     """
+    if part is not None and (merge or not 0 <= part[0] < part[1]):
+        got = "with merge" if merge else f"{part[0]}/{part[1]}"
+        raise ValueError(f"part must be I/N, I from 0 to N - 1, without merge, got {got}. Merge when all parts are written.")
     if (manifest := job.existing()) and not is_folder(job.records):
         return _complete(job, manifest, console)
     job.check()
-    with taken(job.records) as check:
+    own = job.shards if part is None else job.shards[part[0] :: part[1]]
+    if part is not None and not own:
+        console.print(f"{job.name}: part {part[0]} of {part[1]} has none of the {len(job.shards)} shards", markup=False)
+        return {}
+    with taken(job.records, WHOLE if part is None else part_name(*part)) as check:
         if manifest := job.existing():  # another job has just finished it, or was killed before it removed the records
             remove_records(job.records)
             return _complete(job, manifest, console)
-        waiting = job.begin()
-        with _progress(job, waiting, console, check) as advance:
+        waiting = job.begin(own)
+        if merge and waiting:
+            few = ", ".join(shard.name for shard in waiting[:_SHOWN])
+            raise ValueError(
+                f"all parts must be written before merge, got {job.folder} without {len(waiting)} of {len(job.shards)} shards, such"
+                f" as {few}. Run all parts again: one that is written ends at once."
+            )
+        with _progress(job, own, waiting, console, check) as advance:
             if pipeline_options is not None:
                 map_on_beam(pipeline_options, job.write, waiting)
             else:
                 for shard in waiting:
                     job.write(shard, advance=advance)
         check()
+        if part is not None:
+            told = f"{job.name}: part {part[0]} of {part[1]} is written, {len(own)} of {len(job.shards)} shards"
+            console.print(f"{told}. When all parts are, run the command with --merge.", markup=False, soft_wrap=True)
+            return {}
         manifest = job.finish()
         remove_records(job.records)
     job.summarize(manifest)
@@ -77,18 +103,19 @@ def _complete(job: Job, manifest: dict, console: Console) -> dict:
 
 
 POLL, REMOTE_POLL = 0.5, 10.0  # seconds between looks at what workers have written
+_SHOWN = 3  # shards in an error
 LINES = 60.0  # seconds between lines in a log, which has no progress bar
 
 
 @contextlib.contextmanager
 def _progress(
-    job: Job, waiting: Sequence[JobShard], console: Console, check: Callable[[], None]
+    job: Job, own: Sequence[JobShard], waiting: Sequence[JobShard], console: Console, check: Callable[[], None]
 ) -> Iterator[Callable[[int], None]]:
     """Shows how many of the shards have a record, wherever the workers are. Gives the function `advance`, see `Job.write`.
 
     `check` is called now and then, and raises an error if the folder is no longer this job's; see `claim.taken`.
     """
-    shards = len(job.shards)
+    shards = len(own)
     if present := shards - len(waiting):
         console.print(f"{job.name}: {present} of {shards} shards are there already", markup=False, soft_wrap=True)
     to_come = {f"{shard.name}.json" for shard in waiting}

@@ -115,7 +115,7 @@ def check_folder(folder: str, known: Sequence[str], begun: Mapping[str, object])
 
 
 def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[str, object]) -> list[AnyShard]:
-    """Makes the folders, and removes what an interrupted job left, except finished shards. The job has taken the folder.
+    """Makes the folders, and removes what an interrupted job left of these shards, except finished ones. The job has taken them.
 
     `finished` are the names of shards that are written. Returns the others.
     """
@@ -125,9 +125,10 @@ def begin(shards: Sequence[AnyShard], finished: Collection[str], begun: Mapping[
     for shard in waiting:
         unfinished[shard.folder] |= set(shard.files)
         unfinished[records].add(f"{shard.name}.json")
+    own = {file for shard in shards for file in shard.files}
     for where, wrong in unfinished.items():
         for name in names_in(where):
-            if name in wrong or name.endswith(".tmp"):
+            if name in wrong or (name.endswith(".tmp") and name.rsplit(".", 2)[0] in own):
                 remove(place(where, name))
     write_manifest(place(records, BEGUN), begun)  # before there is anything else: it says whose folder this is
     for where in unfinished:
