@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import itertools
 import json
 import re
@@ -136,11 +135,6 @@ def with_ids(example, key, change):
     return {**example, key: np.array(change(example[key].tolist()), np.int32)}
 
 
-def without_last_span(ids, special):
-    last = max(place for place, id in enumerate(ids) if id in special.sentinels)
-    return [*ids[:last], special.eos]
-
-
 def with_one_span_less(task, example):
     chunk, noise, kept = runs_of(task, example)
     return assemble(task, chunk, [noise[0] + noise[1], *noise[2:]], [kept[0] + kept[1], *kept[2:]])
@@ -154,15 +148,10 @@ def with_one_noise_token_more(task, example):
 
 ONE_EXAMPLE = {
     "targets cut off": (lambda task, e: with_ids(e, "targets", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
-    "trimmed, then EOS": (
-        lambda task, e: with_ids(e, "targets", functools.partial(without_last_span, special=task.special_tokens())),
-        {TRUNCATED, UNREADABLE},
-    ),
     "above the budget": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
     "a span less": (with_one_span_less, {TRUNCATED, MISCOUNTED}),
     "a noise token more": (with_one_noise_token_more, {TRUNCATED, MISCOUNTED}),
     "padding inside": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], 0, *ids[2:]]), {SPECIAL}),
-    "an id of no vocabulary": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], 9999, *ids[2:]]), {SPECIAL}),
     "nothing": (lambda task, e: with_ids(e, "inputs", lambda ids: []), {TRUNCATED, UNREADABLE, EMPTY}),
     "no change": (lambda task, e: assemble(task, *runs_of(task, e)), set()),
 }
@@ -231,20 +220,6 @@ def test_the_same_text_at_a_time_breaks_its_check(drawn):
     assert "stats_pair_long and stats_pair_short" in statistics[TEXT].found
 
 
-FEW_TOKENS = {"stats_one_short": (["A short text."], True), "stats_one_token_apart": (["a"] * 300, False)}
-
-
-@pytest.mark.parametrize("name", FEW_TOKENS)
-def test_a_corpus_of_a_few_tokens_is_measured(name):
-    texts, merge_examples = FEW_TOKENS[name]
-    source = MemoryDataSource(lambda: texts, validation=0)
-    mixture = Mixture(name, source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=merge_examples)
-    statistics = statistics_of(mixture, {"inputs": 512, "targets": 512}, 100)
-    assert statistics.passed
-    (corpus,) = statistics.corpora
-    assert (corpus.documents, corpus.is_all) == (len(texts), True)
-
-
 CHAT_FAULTS = {  # what is changed of an example, and the checks that break
     "longer": (lambda each: {"tokens": np.zeros(600, np.int32)}, {0}),
     "nothing is trained on": (lambda each: {LOSS_MASK: each[LOSS_MASK] * 0}, {1, 2}),
@@ -269,6 +244,14 @@ def test_the_binomial_interval_leaves_out_what_it_may_and_no_more(trials, probab
     law = scipy.stats.binom(trials, probability)
     assert law.cdf(low - 1) <= 5e-7 <= law.cdf(low) * (1 + 1e-9)
     assert law.sf(high) <= 5e-7 * (1 + 1e-3)
+
+
+def test_documents_of_a_token_are_measured():
+    source = MemoryDataSource(lambda: ["a"] * 300, validation=0)
+    statistics = statistics_of(
+        Mixture("stats_letters", source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=False), LENGTHS, 100
+    )
+    assert (statistics.passed, statistics.corpora[0].documents, statistics.corpora[0].is_all) == (True, 300, True)
 
 
 def test_what_cannot_be_measured_raises():

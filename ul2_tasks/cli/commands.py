@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from ul2_tasks.cli.errors import PROBLEMS_FOUND, Command, Group, plain
 from ul2_tasks.cli.help import examples as ends_with
@@ -30,7 +29,6 @@ from ul2_tasks.cli.options import (
 from ul2_tasks.cli.rows import packed_rows
 
 EXAMPLES, RECORDS, SAMPLES = 4000, 1000, 8
-_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 of_measured = click.option(
     "--examples",
@@ -547,17 +545,6 @@ def verify(folder: str) -> None:
             click.echo(f"{where} is as it was written: " + ", ".join(stated))
         all_wrong += wrong
     _exit_with(all_wrong)
-
-
-@ends_with(
-    'eval "$(ul2 completion bash)"           # in ~/.bashrc; with zsh in ~/.zshrc',
-    "ul2 completion fish | source            # in ~/.config/fish/config.fish",
-)
-@main.command(cls=click.Command)
-@click.argument("shell", type=click.Choice(list(_SHELLS)))
-def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
-    click.echo(_SHELLS[shell](main, {}, "ul2", "_UL2_COMPLETE").source())
 
 
 def _run(data, kind: str, **options):

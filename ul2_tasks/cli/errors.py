@@ -62,7 +62,6 @@ class Group(click.Group):
     """A group of such commands, which help lists in the order of the code."""
 
     command_class = Command
-    group_class = type
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self.commands)

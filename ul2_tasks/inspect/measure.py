@@ -6,8 +6,8 @@ The sample is the first examples by index, of a cache or of the first documents 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -19,7 +19,7 @@ from ul2_tasks.chat.segments import KIND, LENGTH, kind_name
 from ul2_tasks.example_features import token_features
 from ul2_tasks.inspect.beginnings import RECORDS, TOKENS, Beginnings, examples_of, in_order
 from ul2_tasks.inspect.checks import Counts, binomial_interval, checks_of, counts_of
-from ul2_tasks.inspect.printing import NOTHING, checks_sentence, checks_table, kinds_lost, number, percent, plain_table, tracked
+from ul2_tasks.inspect.printing import NOTHING, bars, kinds_lost, number, percent, plain_table, print_checks
 from ul2_tasks.inspect.statistics import Check, Checked, Measured, Summary, measure
 from ul2_tasks.order.pack import count_rows
 from ul2_tasks.random_access.batches import members_of
@@ -39,8 +39,6 @@ DECODED = 100  # documents, to count their characters
 WRONG = "wrong"  # the cause of what is left out of records with an error
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
 POOL = 4096  # examples that are packed together
-
-Progress = Callable[[Iterable[Mapping[str, Any]], int], Iterable[Mapping[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,12 +124,10 @@ def statistics_of(
     seed: int = 0,
     split: str = "train",
     cache_dirs: Sequence[str] = (),
-    progress: Progress = tracked,
 ) -> Statistics:
     """Measures the first examples of a description, of the caches, or of as many first documents as they need.
 
-    Conversations and images alone are read once each under each denoiser at most. `progress` takes the examples and their number,
-    and gives the examples on one by one.
+    Conversations and images alone are read once each under each denoiser at most.
 
     Raises:
         ValueError: examples is less than 1; the lengths do not fit; or a record has an error, or is too long, and is not to be
@@ -148,8 +144,9 @@ def statistics_of(
         examples = min(examples, len(found) * max(len(leaf.denoisers) or 1 for leaf in description.leaves))
     rates = _rates(found, examples)
     counts = {task: counts[task] for task in rates}
-    taken = progress(in_order(found, examples), examples)
-    measured, checks = measure(taken, counts, checks_of(counts, rates))
+    with bars() as progress:
+        taken = progress.track(in_order(found, examples), examples, description="drawing examples")
+        measured, checks = measure(taken, counts, checks_of(counts, rates))
     members = members_of(found.numbering)
     features = list(dict.fromkeys(key for member in members for key in token_features(member.features)))
     budgets = {key: None if (most := sequence_length.get(key)) is None else int(most) for key in features}
@@ -280,8 +277,7 @@ def print_statistics(statistics: Statistics, console: Console) -> None:
         console.print()
         console.print(table)
     console.print()
-    console.print(checks_table(statistics.checks))
-    console.print(checks_sentence(statistics.checks), style="bold")
+    print_checks(statistics.checks, console)
 
 
 def _corpus_lines(corpus: CorpusStatistics) -> Iterator[Text]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.corpus.documents import documents_of
+from ul2_tasks.inspect.printing import print_checks
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.show import Flow, show
 from ul2_tasks.inspect.statistics import Check
@@ -74,7 +75,6 @@ def _print_checks(checks: Sequence[Check], console: Console) -> None:
     verdict = ("PASS", "bold green") if passed == len(checks) else ("FAIL", "bold red")
     console.print(Text.assemble(f"Checked on {CHECKED:,} examples, seed 0: {passed} of {len(checks)} ", verdict))
     console.print(Padding(Text(" · ".join(check.name for check in checks if check.passed), "dim"), (0, 0, 0, 2)))
-    for check in checks:
-        if not check.passed:
-            console.print(Text.assemble(("  FAIL  ", "bold red"), f"{check.name}: {check.found}"))
+    if passed < len(checks):
+        print_checks([check for check in checks if not check.passed], console)
     console.print()

@@ -7,17 +7,16 @@ import json
 import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ul2_tasks.inspect.statistics import Check
 
-Item = TypeVar("Item")
 NOTHING = "–"
 APART = "\N{NO-BREAK SPACE}%"  # the unit in sentences and lists
 LINE_END = "⏎\n"
@@ -41,22 +40,6 @@ def _visible(character: str) -> str:
         return {"\n": LINE_END, "\t": "⇥"}[character]
     is_text = unicodedata.category(character) not in _MOVING and character not in _TURNING
     return character if is_text else f"\\u{ord(character):04x}"
-
-
-def checks_table(checks: Sequence[Check]) -> Table:
-    """A row for each check."""
-    table = Table(title="Checks", title_justify="left")
-    for column in ("", "check", "found"):
-        table.add_column(column, overflow="fold")
-    for check in checks:
-        table.add_row("[green]PASS[/]" if check.passed else "[bold red]FAIL[/]", Text(check.name), Text(check.found))
-    return table
-
-
-def checks_sentence(checks: Sequence[Check]) -> str:
-    """Says whether all checks hold."""
-    broken = sum(not check.passed for check in checks)
-    return f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
 
 
 def percent(part: float | None, digits: int = 1, unit: str = "%") -> str:
@@ -93,10 +76,13 @@ def list_table(*columns: str, left: Collection[str] = (), gap: int = 3) -> Table
 
 
 def print_checks(checks: Sequence[Check], console: Console) -> None:
-    """Prints a line for each check."""
+    """Prints a line for each check, and whether all hold."""
     for check in checks:
         verdict = ("PASS", "green") if check.passed else ("FAIL", "bold red")
         console.print(Text.assemble(verdict, f"  {check.name}: {check.found}"))
+    broken = sum(not check.passed for check in checks)
+    told = f"{broken} of {len(checks)} checks fail" if broken else f"{len(checks)} of {len(checks)} checks pass"
+    console.print(told, style="bold")
 
 
 def shown_problems(problems: Mapping[str, int], first: Mapping[str, str]) -> Iterator[str]:
@@ -115,12 +101,6 @@ def print_json_lines(lines: Iterable[Mapping[str, Any]], file: IO[str] | None = 
     """Prints JSON Lines to a file, by default to standard output."""
     for line in lines:
         print(json.dumps(line, ensure_ascii=False, allow_nan=False), file=file or sys.stdout)
-
-
-def tracked(items: Iterable[Item], total: int, what: str = "drawing examples") -> Iterable[Item]:
-    """The same items. If stderr is a terminal, a bar there shows how many were taken."""
-    console = Console(stderr=True)
-    return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
 
 
 def bars() -> Progress:
