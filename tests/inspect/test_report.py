@@ -11,6 +11,7 @@ import pytest
 from tests.images.image_support import image, registered
 from ul2_tasks import T5GEMMA2, Chat, Mixture, description_of
 from ul2_tasks.inspect.measure import statistics_of
+from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.report import write_report
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.show import show
@@ -84,6 +85,14 @@ def test_each_example_is_shown_as_it_is_and_no_text_breaks_out(reported, tmp_pat
     for group in {part.group for view in views for stretches in view.features.values() for part in stretches if part.group}:
         colours = set(re.findall(rf'class="segment \w+ (c\d)" data-group="{group}"', path.read_text()))
         assert colours == {f"c{group % 8}"}, "a span and its twin have one colour"
+
+
+@pytest.mark.parametrize(("text", "direction"), [("שלום means peace", "ltr"), ("NATO היא ברית צבאית", "rtl")])
+def test_a_pane_has_the_direction_of_most_letters(reported, text, direction, tmp_path):
+    statistics, (view, *_) = reported
+    parts = {key: [Stretch(text, "text", None, 3)] for key in view.features}
+    page = Page(write_report(statistics, [dataclasses.replace(view, features=parts)], tmp_path / "page.html"))
+    assert {attributes["dir"] for _, attributes in page.tags if attributes.get("class") == "pane"} == {direction}
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")

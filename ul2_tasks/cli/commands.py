@@ -323,7 +323,7 @@ def audit(data, as_json: bool, until: int, count: int, outputs: Sequence[str], *
 def stats(data, as_json: bool, examples: int, cache_dir: str | None, **options) -> None:
     """Measure examples and check them against the objective.
 
-    Print mixing rates, corruption rates, span and sequence lengths, padding, packing, truncation and the text that denoisers
+    Print mixing rates, corruption rates, span and sequence lengths, truncation and the text that denoisers
     share, each beside its expected value. Exit status 1 if a check fails.
     """
     from ul2_tasks.inspect.measure import print_statistics

@@ -19,9 +19,8 @@ from ul2_tasks.chat.segments import KIND, LENGTH, kind_name
 from ul2_tasks.example_features import token_features
 from ul2_tasks.inspect.beginnings import RECORDS, TOKENS, Beginnings, examples_of, in_order
 from ul2_tasks.inspect.checks import Counts, binomial_interval, checks_of, counts_of
-from ul2_tasks.inspect.printing import NOTHING, bars, kinds_lost, number, percent, plain_table, print_checks
+from ul2_tasks.inspect.printing import bars, kinds_lost, number, percent, plain_table, print_checks
 from ul2_tasks.inspect.statistics import Check, Checked, Measured, Summary, measure
-from ul2_tasks.order.pack import count_rows
 from ul2_tasks.random_access.batches import members_of
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.kinds import Task
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 DECODED = 100  # documents, to count their characters
 WRONG = "wrong"  # the cause of what is left out of records with an error
 MANY_TIMES = 10  # if the examples hold a corpus more often than this, a note says so
-POOL = 4096  # examples that are packed together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +96,6 @@ class Statistics(Checked):
     """The measurements of a description; `dataclasses.asdict` makes JSON of it, without NaN.
 
     Attributes:
-        fill: the part of rows that holds tokens: "padded", with one example in a row; and "packed", as `packing` packs these
-            examples, which are empty where lengths are open or examples have images.
         notes: what to know of this sample, in words.
     """
 
@@ -111,7 +107,6 @@ class Statistics(Checked):
     examples: int
     corpora: Sequence[CorpusStatistics]
     tasks: Sequence[TaskStatistics]
-    fill: Mapping[str, Mapping[str, float]]
     notes: Sequence[str]
     checks: Sequence[Check]
 
@@ -164,7 +159,6 @@ def statistics_of(
         examples=measured.examples,
         corpora=corpora,
         tasks=[_task(member, measured, counts[member.task], rates[member.task], budgets) for member in _by_name(members)],
-        fill=_fill(measured, budgets, any(member.has_images for member in members)),
         notes=[f"these examples hold {each.corpus} {each.times_read:,.0f} times" for each in many],
         checks=checks,
     )
@@ -245,22 +239,6 @@ def _messages(columns: Columns, count: int) -> dict[str, dict[str, int]]:
     return {kind_name(kind): {"messages": len(of), "tokens": int(of.sum())} for kind, of in lengths.items()}
 
 
-def _fill(measured: Measured, budgets: Mapping[str, int | None], has_images: bool) -> dict[str, dict[str, float]]:
-    most = [length for length in budgets.values() if length]
-    tasks = [task for task, numbers in measured.numbers.items() if numbers]
-    lengths = np.concatenate([np.stack([measured.of(task, key) for key in budgets], axis=1) for task in tasks])
-    if len(most) < len(budgets) or not len(lengths):
-        return {}
-    fills = {"padded": lengths.mean(axis=0) / most}
-    fitting = lengths[((lengths > 0) & (lengths <= most)).all(axis=1)]  # a check says that the others are cut off
-    if len(fitting) and not has_images:
-        order = np.random.RandomState(0).permutation(len(fitting))  # they stand task by task
-        pools = np.split(fitting[order], range(POOL, len(fitting), POOL))
-        rows = sum(count_rows(pool, tuple(most)) for pool in pools)
-        fills["packed"] = fitting.sum(axis=0) / (rows * np.array(most))
-    return {way: dict(zip(budgets, fill.tolist())) for way, fill in fills.items()}
-
-
 def print_statistics(statistics: Statistics, console: Console) -> None:
     """Prints the statistics as tables, which fit a terminal of 80 columns."""
     budgets = statistics.sequence_length.items()
@@ -272,7 +250,7 @@ def print_statistics(statistics: Statistics, console: Console) -> None:
             console.print(line)
     for note in statistics.notes:
         console.print(Text(f"note        {note}", "bold yellow"))
-    tables = (*map(_messages_table, statistics.corpora), _shares(statistics), _numbers(statistics), _fill_table(statistics))
+    tables = (*map(_messages_table, statistics.corpora), _shares(statistics), _numbers(statistics))
     for table in filter(lambda each: each.row_count, tables):
         console.print()
         console.print(table)
@@ -330,11 +308,4 @@ def _numbers(statistics: Statistics) -> Table:
         for key, part in task.fill.items():
             if part is not None:
                 table.add_row(f" of the length of {key}", percent(part))
-    return table
-
-
-def _fill_table(statistics: Statistics) -> Table:
-    table = plain_table("tokens in rows", list(statistics.sequence_length))
-    for way, fill in statistics.fill.items():
-        table.add_row(way, *(percent(fill[key]) if key in fill else NOTHING for key in statistics.sequence_length))
     return table

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.inspect.measure import Statistics, print_statistics
-from ul2_tasks.inspect.printing import percent, visible
+from ul2_tasks.inspect.printing import visible
 from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.show import in_words
 from ul2_tasks.inspect.statistics import Check, Summary
@@ -142,7 +142,7 @@ def _segment(stretch: Stretch) -> str:
 
 
 def _plots(statistics: Statistics) -> Iterator[str]:
-    """Figures of bars, which are boxes of the page: shares of the tasks, their lengths, and how full rows are."""
+    """Figures of bars, which are boxes of the page: shares of the tasks, and their lengths."""
     keys = list(statistics.sequence_length)
     if len(statistics.tasks) > 1:
         rows = {
@@ -163,10 +163,6 @@ def _plots(statistics: Statistics) -> Iterator[str]:
             told = f"up to {most:,} tokens. Bars end at the median, and lines have 90 % of the examples."
             title = "Length" if key == "tokens" else key.capitalize()
             yield _figure(title, f"{told} The mark at the right is the limit." if budget else told, rows)
-    if statistics.fill:
-        rows = {way: [_bar(key, part) for key, part in fill.items()] for way, fill in statistics.fill.items()}
-        numbers = "; ".join(f"{way} {' and '.join(map(percent, fill.values()))}" for way, fill in statistics.fill.items())
-        yield _figure("Fill", f"of rows with tokens: {numbers}. {''.join(_key(key, key) for key in keys)}", rows)
 
 
 def _figure(title: str, caption: str, rows: Mapping[str, Sequence[str]]) -> str:
