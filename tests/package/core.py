@@ -14,55 +14,39 @@ import itertools
 import json
 import pathlib
 import pickle
-import re
 import sys
 
 import numpy as np
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
-# The rooms of the core, each with the files in it that are doors: what makes datasets and graphs of what the room has.
-CORE = {
-    "order": set(),
-    "files": set(),
-    "images": set(),
-    "store": set(),
-    "tokenizers": set(),
-    "sources": set(),
-    "jobs": set(),
-    "chat": set(),
-    "denoisers": set(),
-    "corpus": set(),
-    "random_access": set(),
-    "mixtures": set(),
-}
+# The rooms of the core, and files of others.
+CORE = (
+    *(
+        "order",
+        "files",
+        "images",
+        "store",
+        "tokenizers",
+        "sources",
+        "jobs",
+        "chat",
+        "denoisers",
+        "corpus",
+        "random_access",
+        "mixtures",
+    ),
+    *("export", "inspect", "cli"),
+)
 BESIDE = {
     *("models.arrays", "models.transformers", "models.of_model", "mixtures.examples", "pytorch.measured_loader"),
     *("pytorch.collator", "pytorch.states"),
-    *(
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        for room in ("export", "inspect", "cli")
-        for path in (PACKAGE / room).rglob("[a-z]*.py")
-    ),
 }
 OF_TORCH = {  # where that is installed
     *("pytorch.collate", "pytorch.dataset", "pytorch.elements", "pytorch.t5gemma2_collator", "pytorch.packed_attention"),
     "image_rows.dataset",
 }
 HAS_TORCH, HAS_PILLOW = (importlib.util.find_spec(name) is not None for name in ("torch", "PIL"))
-# The public names that need an extra, and a package that comes with it.
-EXTRAS = {
-    "seqio": "seqio",
-    "t5x": "seqio",
-    "torch": "torch",
-}
-NEED = {
-    "seqio": "ChatFeatureConverter EncDecFeatureConverter PrefixLMFeatureConverter PromptCompletionFeatureConverter seqio_converter"
-    " seqio_source seqio_vocabulary with_mode description_of prepend_mode mix register register_chat register_image_text",
-    "t5x": "get_dataset_at_step get_dataset_of_stream",
-    "torch": "ImageTextDataset ExamplesCollator UL2IterableDataset GroupLosses GroupLossMixin GroupLossTrainer"
-    " accept_packed_sequences packed_attention_masks T5Gemma2Collator",
-}
 # The files that import a package of an extra, because all of their names need it.
 OF_EXTRAS = {"jinja2": {"chat.template_engine"}}
 LENGTHS = {"inputs": 96, "targets": 80}
@@ -93,11 +77,11 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def files_of_the_core() -> list[str]:
-    found = {f"{room}.{path.stem}" for room in CORE for path in (PACKAGE / room).glob("[a-z]*.py")}
-    doors = {f"{room}.{door}" for room, doors in CORE.items() for door in doors}
+    paths = (path for room in CORE for path in (PACKAGE / room).rglob("[a-z]*.py"))
+    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in paths}
     for package, of_package in OF_EXTRAS.items():
-        doors |= set() if importlib.util.find_spec(package) else of_package
-    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())} - doors)
+        found -= set() if importlib.util.find_spec(package) else of_package
+    return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())})
 
 
 def digest(examples) -> str:
@@ -108,23 +92,6 @@ def digest(examples) -> str:
             value = example[key]
             found.update(f"{key} {value.tolist() if isinstance(value, np.ndarray) else value}".encode())
     return found.hexdigest()
-
-
-def names() -> list[str]:
-    """The public names that need an extra that is not installed, which the error of each names. All others are imported."""
-    import ul2_tasks
-
-    absent = [extra for extra, package in EXTRAS.items() if package in BLOCKED or not importlib.util.find_spec(package)]
-    of_absent = {name: extra for extra in absent for name in NEED[extra].split()}
-    said = {}
-    for name in ul2_tasks._FILES:
-        try:
-            getattr(ul2_tasks, name)
-        except ImportError as error:
-            said[name] = str(error)
-    extras = {name: re.search(r"needs the extra (\w+) \(.*pip install 'ul2_tasks\[\1\]'", error) for name, error in said.items()}
-    assert {name: found and found[1] for name, found in extras.items()} == of_absent, said
-    return sorted(of_absent)
 
 
 def texts(folder: pathlib.Path) -> dict:
@@ -149,43 +116,26 @@ def texts(folder: pathlib.Path) -> dict:
     }
 
 
-def commands(folder: pathlib.Path) -> dict[str, str]:
-    """What commands print of files, of conversations and of images, after `ul2 cache` found the cache whole."""
-    import ul2_tasks
-
+def run_commands(folder: pathlib.Path) -> None:
+    """Each command, of files, of conversations and of images, after `ul2 cache` found the cache whole."""
     cache, texts = folder / "CACHE", f"core --corpus {folder / 'texts.jsonl'}"
     assert "is complete already" in ul2(f"cache {texts} --output {cache}")
-    printed = {
-        "find": ul2(f"find {texts} --document 3 --lengths 96,80 --cache {cache}"),
-        "show": ul2(f"show {texts} --count 1 --lengths 96,80"),
-        "show --json": ul2(f"show {texts} --count 1 --lengths 96,80 --json"),
-        "show --step": ul2(f"show {texts} --step 2 --batch_size 4 --packed --lengths 96,80 --cache {cache} --json"),
-        "lengths": ul2(f"lengths {texts} --lengths 96,80 --json"),
-    }
+    for command in ("find --document 3", "show --step 2 --batch_size 4 --packed", "audit --until 3 --batch_size 4"):
+        ul2(f"{command} {texts} --lengths 96,80 --cache {cache}")
     (folder / "described.py").write_text(DESCRIBED)
     (folder / "images.py").write_text(SEEN)
-    of_texts, of_images = f"--corpus {folder / 'texts.jsonl'}", f"{folder / 'images.py'}:seen --lengths 256,192"
+    of_images = f"{folder / 'images.py'}:seen --lengths 256,192"
     if not HAS_PILLOW:
         assert "pip install 'ul2_tasks[images]'" in ul2(f"show {of_images}", fails=True)
-    for name in (f"core {of_texts} --lengths 96,80", "chat", *[of_images] * HAS_PILLOW, f"{folder / 'described.py'}:both"):
+    for name in (f"{texts} --lengths 96,80", "chat", *[of_images] * HAS_PILLOW, f"{folder / 'described.py'}:both"):
         for command in ("show --count 1", "stats --examples 60", "lengths", "doctor"):
-            called = f"{command} {name}"
-            printed[called.replace(str(folder), "FOLDER")] = ul2(called + " --json")
-        for number, format in enumerate(("parquet", "tfrecord")):
-            output = folder / f"export {len(printed)} {number}".replace(" ", "_")
-            ul2(f"export {name} --format {format} --output {output}")
+            ul2(f"{command} {name}")
+    for name, format in (("chat", "parquet"), (texts, "tfrecord"), ("chat", "megatron"), (texts, "megatron")):
+        output = folder / f"export_{name.partition(' ')[0]}_{format}"
+        ul2(f"export {name} --format {format} --output {output}")
+        if format != "megatron":
             assert "is as it was written" in ul2(f"verify {output}")
-            printed[output.name] = digest(plain(each) for each in ul2_tasks.read_examples(str(output)))
-    ul2(f"export chat --format megatron --output {folder / 'pairs'}")
-    ul2(f"export core {of_texts} --format megatron --output {folder / 'tokens'}")
-    printed["audit"] = ul2(f"audit {texts} --until 3 --batch_size 4 --lengths 96,80 --cache {cache} --json")
     assert "8 of 8 PASS" in ul2("")
-    return {name: words.replace(str(folder), "FOLDER") for name, words in printed.items()}
-
-
-def plain(example: dict) -> dict:
-    """An example, without what differs by its folder."""
-    return {key: value for key, value in example.items() if key != "origins"}
 
 
 def ul2(command: str, fails: bool = False) -> str:
@@ -197,7 +147,7 @@ def ul2(command: str, fails: bool = False) -> str:
     done = CliRunner().invoke(ul2_tasks.cli.main, command.split())
     may_fail = fails or command.startswith("doctor")  # which may find clashes in an environment
     assert done.exit_code == 0 or may_fail, done.output
-    return done.output if fails or command.startswith("cache") else done.stdout
+    return done.output
 
 
 def tokens(folder: pathlib.Path) -> str:
@@ -287,13 +237,11 @@ def converter():
     return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
 
 
-def main(folder: pathlib.Path, is_alone: bool = False) -> dict:
+def main(folder: pathlib.Path) -> dict:
     for name in files_of_the_core():
         importlib.import_module(name)
     return {
-        "names": names() if is_alone else None,
         "texts": texts(folder),
-        "commands": commands(folder),
         "tokens": tokens(folder),
         "conversations": conversations(folder),
         "interleaved image-text data": interleaved_data(folder) if HAS_PILLOW else None,
@@ -305,5 +253,6 @@ def main(folder: pathlib.Path, is_alone: bool = False) -> dict:
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Raises())
-    print(json.dumps(main(pathlib.Path(sys.argv[1]), is_alone=True)))
+    print(json.dumps(main(pathlib.Path(sys.argv[1]))), flush=True)
+    run_commands(pathlib.Path(sys.argv[1]))
     assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)

@@ -1,13 +1,11 @@
-"""A program for `test_extras.py`: what there is where the packages of no extra are installed.
+"""A program for `test_extras.py`: where the packages of no extra are installed, what needs one names it, and all else works.
 
-    python extras.py FOLDER
-
-Prints what each public name, call and command says that does not work, as JSON.
+python extras.py FOLDER
 """
 
 import importlib.machinery
-import json
 import pathlib
+import re
 import sys
 
 # The packages that an extra alone brings; those of `t5x` are of `seqio`, too.
@@ -80,4 +78,8 @@ def errors(folder: pathlib.Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Without
-    print(json.dumps(errors(pathlib.Path(sys.argv[1]))))
+    said = errors(pathlib.Path(sys.argv[1]))
+    wanted = {name: extra for extra, names in NAMES.items() for name in names.split()}
+    wanted |= {each: extra for table in (CALLS, COMMANDS) for extra, calls in table.items() for each in calls}
+    named = {each: re.search(r"`pip install 'ul2_tasks\[(\w+)\]'`", error) for each, error in said.items()}
+    assert {each: found and found[1] for each, found in named.items()} == wanted, said

@@ -9,7 +9,6 @@ import pytest
 import scipy.stats
 import seqio
 
-from tests import programs
 from tests.support import byte_vocabulary, long_documents, restore, special_for
 from ul2_tasks import T5GEMMA2, register
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -34,10 +33,6 @@ def short_mixture():
 
 @pytest.fixture(scope="module")
 def long_mixture():
-    return register_long()
-
-
-def register_long() -> seqio.Mixture:
     return seqio.get_mixture_or_task(register("long", MemoryDataSource(long_documents, validation=0.1), BYTES, modes=MODES))
 
 
@@ -72,21 +67,14 @@ def test_hosts_draw_different_noise(long_mixture):
     assert np.mean([a == b for a, b in zip(masks(0), masks(1))]) < 0.05
 
 
-def digest() -> str:
-    """SHA-256 of the first 256 examples of the mixture of long documents."""
+def test_golden_of_the_stream(long_mixture):
+    """Guards determinism across machines and versions; tests/laws those across processes. If the stream changes on purpose, so must
+    `fingerprint.NUMBERED_VERSION`, and then this."""
     sha256 = hashlib.sha256()
-    for example in register_long().get_dataset(LENGTHS, split="train", seed=1).take(256).as_numpy_iterator():
+    for example in long_mixture.get_dataset(LENGTHS, split="train", seed=1).take(256).as_numpy_iterator():
         for feature in ("inputs", "targets"):
             sha256.update(np.asarray(example[feature], "<i4").tobytes() + b"/")
-    return sha256.hexdigest()
-
-
-def test_golden_of_the_stream_in_another_process():
-    """Guards determinism across processes, machines and versions. If the stream changes on purpose, so must
-    `fingerprint.NUMBERED_VERSION`, and then this."""
-    program = "from tests.tasks import test_mixture; print(test_mixture.digest())"
-    done = programs.run("-c", program, check=True)
-    assert done.stdout.split() == ["c77e625bf666ec9220e9386b9a76f484a5537abc1393a007d7d2df959c544268"]
+    assert sha256.hexdigest() == "c77e625bf666ec9220e9386b9a76f484a5537abc1393a007d7d2df959c544268"
 
 
 def test_golden_examples_that_a_reader_sees():

@@ -215,7 +215,7 @@ STOCK = [f"text {number} of the corpus, and {number} more" for number in range(8
 def test_registered_tasks_are_exact_through_the_stock_get_dataset(settings):
     """A plain task of the same steps gives the same, alone and in a plain mixture."""
     source = MemoryDataSource(lambda: STOCK, validation=0)
-    name = register(f"stock_{'_'.join(settings)}", source, BYTES, modes=MODES, **settings)
+    name = register(f"stock_{'_'.join(settings)}", source, BYTES, T5GEMMA2[::2], modes=MODES, **settings)
     in_order = [record.text.decode() for shard in source.shards("train") for record in source.read(shard)]
     documents = [[*BYTES.encode(text), *[EOS] * ("separate_documents" in settings)] for text in in_order]
     plain = []
