@@ -136,9 +136,9 @@ def _direction(stretches: Sequence[Stretch]) -> str:
 def _segment(stretch: Stretch) -> str:
     kind, group = stretch.kind, stretch.group
     colour, data = ("", "") if group is None else (f" c{group % _COLOURS}", f' data-group="{group}"')
-    direction = "auto" if kind == "text" else "ltr"
+    direction = "" if kind == "text" else ' dir="ltr"'
     title = ' title="another document begins"' if kind == "border" else ""
-    return f'<span class="segment {escape(kind)}{colour}"{data} dir="{direction}"{title}>{escape(stretch.text)}</span>'
+    return f'<span class="segment {escape(kind)}{colour}"{data}{direction}{title}>{escape(stretch.text)}</span>'
 
 
 def _plots(statistics: Statistics) -> Iterator[str]:
