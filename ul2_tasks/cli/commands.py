@@ -236,17 +236,11 @@ def contamination(data, as_json: bool, split: str, cache_dir: str | None, output
     Print which of them are in which documents, as a whole or in part. A list of --output is one for `ul2 find --list` and
     `exclude=`. This needs random access, as `ul2 show --step` does.
     """
-    from rich.console import Console
-
     from ul2_tasks.inspect.contamination import find_texts, print_searched
-    from ul2_tasks.inspect.printing import print_json_lines
 
     run = _run(data, kind_of(data), run_dir=None, cache_dir=cache_dir, split=split)
     found = find_texts(run, output=output, **options)
-    if as_json:
-        print_json_lines(found.as_plain())
-    else:
-        print_searched(found, Console(), count)
+    _tell(found.as_plain() if as_json else found, as_json, functools.partial(print_searched, count=count))
     if output:
         click.echo(f"wrote {output}", err=as_json)
 
