@@ -40,6 +40,7 @@ from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
+from ul2_tasks.tasks import tf_data
 from ul2_tasks.tasks.tf_data import reading_of
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 
@@ -52,6 +53,7 @@ ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's 
 BLOCKS = ul2_tasks.BlockShuffle(block_tokens=130, partitions=3, window_blocks=2)
 OF_EPOCHS = ("hosts", "epochs", "once")  # laws
 WINDOW = WORDS // 5  # tokens, of what is read in windows
+TOKENS_AT_A_TIME = 1 << 14  # that a dataset makes, and a saved iterator holds
 FOLDER = pathlib.Path()  # of all files; `use` sets it
 
 
@@ -306,12 +308,13 @@ def said(key: str, shift: int) -> Callable[[Mapping[str, Any]], list[list[int]]]
 
 @contextlib.contextmanager
 def program(window: int = WINDOW_TOKENS) -> Iterator[None]:
-    """As in a program of its own: nothing is registered, no cache is known, and a window has so many tokens."""
+    """As in a program of its own: nothing is registered, no cache is known, a window has so many tokens, a saved iterator few."""
     before = seqio.get_global_cache_dirs()
     with pytest.MonkeyPatch.context() as patch:
         for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
             patch.setattr(registry, "_REGISTRY", {})
         patch.setattr(windows, "WINDOW_TOKENS", window)
+        patch.setattr(tf_data, "_TOKENS_AT_A_TIME", TOKENS_AT_A_TIME)
         seqio.set_global_cache_dirs([])
         yield
         seqio.set_global_cache_dirs(before)
