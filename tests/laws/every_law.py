@@ -22,7 +22,7 @@ from tests.laws import pipelines
 from tests.laws.pipelines import SEED, WORDS, Pipeline, digests, take
 
 BEFORE, AFTER = 20, 20  # how many elements are read before an iterator is saved, and after
-IN_BUFFERS = 4_000  # more than a saved iterator holds
+IN_BUFFERS = 100_000  # more than a saved iterator holds
 WHAT = ("seed", "lengths", "rates", "corpus")
 PROGRAM = "import sys; from tests.laws import every_law; every_law.go_on(*sys.argv[1:])"
 
@@ -171,8 +171,10 @@ def test_a_state_of_another_pipeline_is_refused_and_both_are_named(pipeline, wha
     run, given = run_of(pipeline), []
     with pytest.raises(pipeline.refusal, match=pipeline.refused) as error:
         read_on(pipeline, pipeline.state.restore(dataset, run.state), given)
-    if given:
-        assert digests(given) == digests(take(pipeline.state.restore(rebuilt(pipeline).dataset, run.state), len(given)))
+    if given:  # what was read ahead; SeqIO draws from it by the new rates
+        more = 2 if what == "rates" else 1
+        own = digests(take(pipeline.state.restore(rebuilt(pipeline).dataset, run.state), more * len(given)))
+        assert set(digests(given)) <= set(own) if what == "rates" else digests(given) == own
     message = str(error.value)
     assert other.saved in message
     assert other.this in message[message.index(other.saved) + len(other.saved) :]

@@ -40,7 +40,6 @@ from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
-from ul2_tasks.tasks import tf_data
 from ul2_tasks.tasks.tf_data import reading_of
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 
@@ -53,7 +52,6 @@ ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's 
 BLOCKS = ul2_tasks.BlockShuffle(block_tokens=130, partitions=3, window_blocks=2)
 OF_EPOCHS = ("hosts", "epochs", "once")  # laws
 WINDOW = WORDS // 5  # tokens, of what is read in windows
-TOKENS_AT_A_TIME = 1 << 14  # that a dataset makes, and a saved iterator holds
 FOLDER = pathlib.Path()  # of all files; `use` sets it
 
 
@@ -308,13 +306,12 @@ def said(key: str, shift: int) -> Callable[[Mapping[str, Any]], list[list[int]]]
 
 @contextlib.contextmanager
 def program(window: int = WINDOW_TOKENS) -> Iterator[None]:
-    """As in a program of its own: nothing is registered, no cache is known, a window has so many tokens, a saved iterator few."""
+    """As in a program of its own: nothing is registered, no cache is known, and a window has so many tokens."""
     before = seqio.get_global_cache_dirs()
     with pytest.MonkeyPatch.context() as patch:
         for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
             patch.setattr(registry, "_REGISTRY", {})
         patch.setattr(windows, "WINDOW_TOKENS", window)
-        patch.setattr(tf_data, "_TOKENS_AT_A_TIME", TOKENS_AT_A_TIME)
         seqio.set_global_cache_dirs([])
         yield
         seqio.set_global_cache_dirs(before)
@@ -488,18 +485,25 @@ def of_grains_loader(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> A
 # States
 
 
+def untuned(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """An iterator that reads ahead no more than it must: TensorFlow's tuning makes buffers of some hundred thousand examples."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(dataset.with_options(options))
+
+
 def save_checkpoint(dataset: tf.data.Dataset, iterator: Iterator[Any], path: str) -> None:
     tf.train.Checkpoint(iterator=iterator).write(path)
 
 
 def restore_checkpoint(dataset: tf.data.Dataset, path: str) -> Iterator[Any]:
-    iterator = iter(dataset)
+    iterator = untuned(dataset)
     tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
     return iterator
 
 
 CHECKPOINT = State(
-    iter, save_checkpoint, restore_checkpoint, lambda dataset, path, first: iter(reading_of(dataset).continued(first))
+    untuned, save_checkpoint, restore_checkpoint, lambda dataset, path, first: iter(reading_of(dataset).continued(first))
 )
 
 

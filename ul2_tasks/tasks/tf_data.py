@@ -37,7 +37,7 @@ from ul2_tasks.tasks.graphs import no_autograph, python_op
 from ul2_tasks.tasks.vocabulary import id_shift
 
 # Each batch that is made costs some milliseconds, whatever its size. The state of an iterator counts in batches of this size.
-_TOKENS_AT_A_TIME = 1 << 20
+_TOKENS_AT_A_TIME = 1 << 18
 
 Arrays = dict[str, np.ndarray]
 
