@@ -34,8 +34,7 @@ def plain(examples) -> list[dict]:
     return [{key: value.tolist() for key, value in example.items() if hasattr(value, "tolist")} for example in examples]
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("lengths", [CHATS, REPLIES])
+@pytest.mark.parametrize(("lengths", "shuffle"), [(CHATS, True), (REPLIES, False)])
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -60,16 +59,6 @@ def test_the_examples_are_those_of_two_epochs_of_get_dataset(talks, tmp_path, na
     assert plain(found) + plain(found.epoch(1)) == wanted
     assert plain(found[-3:]) == wanted[len(found) - 3 : len(found)]
     assert plain([found[5]]) == [wanted[5]]
-
-
-def test_what_is_left_out_is_told_and_a_place_is_known(talks, caplog):
-    found = ul2_tasks.examples(ul2_tasks.Chat("mc_few", talks, truncation="drop"), {"tokens": 400}, shuffle=False)
-    assert f"{len(TALKS) - len(found)} examples of split train are left out: too long" in caplog.text
-    assert found.locate(0).documents == ((0, 1),)
-    with pytest.raises(IndexError, match="index"):
-        found[len(found)]
-    with pytest.raises(ValueError, match="epoch"):
-        found.epoch(-1)
 
 
 @pytest.mark.parametrize(

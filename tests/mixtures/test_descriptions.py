@@ -36,15 +36,6 @@ def test_equal_descriptions_have_one_fingerprint():
     assert one.fingerprint() == other.fingerprint()
 
 
-@pytest.mark.parametrize(
-    ("made", "lengths", "named"),
-    [(lambda: 3, LENGTHS, "mixture"), (mixture, None, "sequence_length"), (Chat, None, "sequence_length")],
-)
-def test_what_cannot_be_indexed_is_an_error_that_names_the_argument(made, lengths, named):
-    with pytest.raises(ValueError, match=named):
-        examples(made(), lengths)
-
-
 def test_epochs_of_epochs():
     found = examples(mixture(), LENGTHS)
     for epoch in range(2000):

@@ -43,19 +43,6 @@ def test_as_many_rows_as_examples_are_announced():
     assert EncDecFeatureConverter(pack=True)(known, LENGTHS).cardinality() == tf.data.UNKNOWN_CARDINALITY
 
 
-@pytest.mark.parametrize(
-    ("pack", "pair", "feature", "length"),
-    [
-        (True, ([1] * 129, [1]), "inputs", 128),
-        (False, ([1] * 129, [1]), "inputs", 128),
-        (False, ([1], [1] * 97), "targets", 96),
-    ],
-)
-def test_an_example_that_is_too_long_is_an_error_not_trimmed(pack, pair, feature, length):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{feature} must have at most {length} tokens"):
-        converted([([2, 1], [2, 1]), pair], pack=pack)
-
-
 def test_other_features_are_left_behind_and_custom_packing_ops_are_refused():
     with_name = examples([([2, 1], [3, 1])]).map(lambda example: {**example, "name": "n", "idx": tf.constant([4])})
     (row,) = EncDecFeatureConverter(pack=False)(with_name, LENGTHS).as_numpy_iterator()

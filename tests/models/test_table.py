@@ -145,3 +145,30 @@ def test_rows_are_those_written_by_hand(name, masked, pack):
         for row, same in zip(rows, SEQIO[name](pack=pack)(dataset(found), lengths).as_numpy_iterator(), strict=True):
             assert row.keys() == same.keys()
             assert all(np.array_equal(row[key], values) for key, values in same.items())
+
+
+WRONG = {  # how many values the last feature has, and its masks, and what is said of it
+    "too long": (33, 33, "its {key} must have at most {most} tokens, as task_feature_lengths says, got 33"),
+    "empty": (0, 0, "its {key} must have a token, got none"),
+    "of another mask": (9, 8, "its loss_mask must have a value for each of its {key}, got 8 for 9"),
+}
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", ["t5x", "t5x, spans", "t5x, prefix", "t5x, chat", "Transformers", "Transformers, chat"])
+def test_an_example_that_no_row_can_hold_is_an_error(name, wrong, pack):
+    make, keys, _ = MODELS[name]
+    tokens, masks, said = WRONG[wrong]
+    good = {key: np.ones([9], int) for key in (*keys, "loss_mask", "span_id")}
+    bad = good | {keys[-1]: np.ones([tokens], int), "loss_mask": np.ones([masks], int), "span_id": np.ones([masks], int)}
+    rows = make(pack=pack)(dataset([good, bad, good]), {key: LENGTHS[key] for key in keys})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said.format(key=keys[-1], most=LENGTHS[keys[-1]])):
+        list(rows.as_numpy_iterator())
+
+
+@pytest.mark.parametrize("name", ["t5x", "Transformers"])
+def test_a_mask_of_another_type_is_an_error(name):
+    found = dataset(list(examples(PAIR, True))).map(lambda each: each | {"loss_mask": tf.cast(each["loss_mask"], tf.float32)})
+    with pytest.raises(ValueError, match="loss_mask"):
+        MODELS[name][0](pack=False)(found, {key: LENGTHS[key] for key in PAIR})

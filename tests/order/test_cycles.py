@@ -55,13 +55,3 @@ def test_places_and_positions_are_one_to_one(counts, first, data):
     places = np.array(data.draw(st.lists(st.integers(first, first + 1000), min_size=1, max_size=50)))
     kinds, positions = cycle.positions(places)
     assert cycle.places(kinds, positions).tolist() == places.tolist()
-
-
-@given(COUNTS)
-def test_each_cycle_has_the_next_positions_of_each_kind_and_each_of_them_once(counts):
-    cycle = Cycle(tuple(counts))
-    kinds, positions = cycle.positions(np.arange(3 * len(cycle)).reshape(3, -1))
-    for number in range(3):
-        for kind, count in enumerate(counts):
-            found = positions[number][kinds[number] == kind]
-            assert sorted(found.tolist()) == list(range(number * count, (number + 1) * count))

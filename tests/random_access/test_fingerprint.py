@@ -92,18 +92,3 @@ def test_schedules_that_agree_until_a_step_are_accepted_there_with_the_same_rows
         assert is_accepted or step > now
         if is_accepted:
             assert rows[0][: step * BATCH] == rows[1][: step * BATCH]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ([Stage(0, {"web_mix": 1})], [Stage(0, {"web_r1": 1})]),
-        ([Stage(0, {"web_mix": 1, "code_mix": 1})], [Stage(0, {"web_mix": 1, "code_mix": 2})]),
-        ([Stage(0, {"web_mix": 1}), Stage(4, {"code_mix": 1})], [Stage(0, {"web_mix": 1}), Stage(3, {"code_mix": 1})]),
-        ([Stage(0, {"web_mix": 1}), Stage(4, {"code_mix": 1})], "web_mix"),
-        ([Stage(0, {"web_s": 1})], "web_s"),  # a task alone has an order of its own
-    ],
-)
-def test_another_past_is_not_accepted(one, other):
-    told = [until(json.loads(json.dumps(planned(each, False).describe())), 5 * BATCH) for each in (one, other)]
-    assert told[0] != told[1]

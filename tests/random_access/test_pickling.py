@@ -48,21 +48,6 @@ def same(one, other):
     assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_pickled_is_the_same_before_and_after_it_was_read(mixtures, kind, pack):
-    found = examples(mixtures[kind], LENGTHS, seed=3, pack=pack).epoch(1)
-    before = pickle.dumps(found)
-    wanted = found[:]
-    for state in (before, pickle.dumps(found)):
-        again = pickle.loads(state)
-        assert len(again) == len(wanted)
-        for one, other in zip(again[:], wanted):
-            same(one, other)
-        assert again.locate(5) == found.locate(5)
-        assert again.find(7, "pickled_tokens_corpus" if kind == "mixture" else None) is not None
-
-
 def test_a_new_process_in_which_nothing_is_registered_reads_it(mixtures, tmp_path):
     found = examples(mixtures["mixture"], LENGTHS, seed=3)
     (tmp_path / "examples").write_bytes(pickle.dumps(found))

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ul2_tasks
-from tests.support import saved_and_resumed
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
 from ul2_tasks.cli.commands import main
 from ul2_tasks.example_features import TEXT
@@ -113,24 +112,6 @@ def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows
     mixture.cache(str(tmp_path))  # which says that it is complete
 
 
-def test_a_step_is_the_same_on_any_number_of_hosts_and_a_state_is_a_number(tmp_path):
-    name = ul2_tasks.register("hosts_apart", ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False)
-    converter = ul2_tasks.EncDecFeatureConverter(pack=True)
-
-    def rows(host=0, hosts=1, epochs=2):
-        share = seqio.ShardInfo(host, hosts)
-        return seqio.get_dataset(name, LENGTHS, converter, num_epochs=epochs, seed=3, shard_info=share)
-
-    whole = [row["encoder_input_tokens"].tolist() for row in rows().as_numpy_iterator()]
-    for hosts in (2, 3):
-        parts = [[row["encoder_input_tokens"].tolist() for row in rows(host, hosts).as_numpy_iterator()] for host in range(hosts)]
-        assert [parts[number % hosts][number // hosts] for number in range(len(whole))] == whole
-    assert reading_of(rows()).fingerprint["rows_version"] == 2
-    assert reading_of(rows()).fingerprint["kinds"]
-    _, resumed = saved_and_resumed(rows, 5, tmp_path)
-    assert [row["encoder_input_tokens"].numpy().tolist() for row in resumed] == whole[5:]
-
-
 CHATS = {"tokens": 512}
 
 
@@ -177,22 +158,6 @@ def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
     expected = ul2_tasks.examples(both, lengths, pack=pack)
     assert len(rows) == len(expected)
     assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
-
-
-def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():
-    pytest.importorskip("PIL", reason="the extra images is not installed")
-    replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion")
-    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
-    image_tokens = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
-    settings = {"image_tokens": image_tokens, "sentinels": range(3, 203)}
-    seen = ul2_tasks.register_image_text("trained_images", "embedded", vocabulary, T5GEMMA2[3:], **settings)
-    both, lengths = ul2_tasks.mix("trained_images_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
-    for example in ul2_tasks.examples(both, lengths):
-        own = {TEXT} if example["task"] != replies else set(range(1, TEXT))
-        assert set(example["span_id"].tolist()) <= own
-        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
-    dataset = seqio.get_mixture_or_task(both).get_dataset(lengths, "train", seed=0, num_epochs=1)
-    assert {"loss_mask", "span_id"} < dataset.element_spec.keys()
 
 
 def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):

@@ -3,12 +3,11 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import seqio
 
 import ul2_tasks
-from tests.support import byte_vocabulary, restore, special_for
+from tests.support import byte_vocabulary
 from ul2_tasks import T5GEMMA2, BlockShuffle, MemoryDataSource, Mix, Mixture, Stage, mix, register
 from ul2_tasks.mixtures.schedule import Schedule
 from ul2_tasks.pytorch.states import check_resumed, state_of
@@ -36,42 +35,6 @@ STAGES = (Stage(0, {A: 2, B: 1}), Stage(41, {A: 1, B: 1, C: 1}, ramp_steps=30, r
 
 def planned(*stages, mixtures=None) -> Mix:
     return Mix("staged", mixtures, schedule=stages, batch_size=BATCH, steps=STEPS)
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["examples", "packed"])
-def found(request):
-    return ul2_tasks.examples(planned(*STAGES), LENGTHS, seed=1, pack=request.param)
-
-
-def locations_of(found, index):
-    located = found.locate(index)
-    return located if isinstance(located, list) else [located]
-
-
-def test_the_tokens_of_an_example_are_those_of_its_location(found):
-    if found.numbering.packed:
-        pytest.skip("a packed sequence has the examples that it has without packing")
-    stores = {corpus.name: corpus.store for corpus in found.numbering.corpora}
-    for index in range(0, len(found), 7):
-        location, example = found.locate(index), found[index]
-        denoiser = next(each for each in (R1, S) if each.name == location.denoiser)
-        expected = np.concatenate([stores[location.corpus].read_tokens(*each) for each in location.tokens])
-        assert restore(example, denoiser, special_for(denoiser, BYTES, MODES)) == expected.tolist()
-        assert (example["task"], example["denoiser"]) == (location.task, location.denoiser)
-
-
-def test_a_document_is_found_in_all_stages(found):
-    for document in (0, 40):
-        held = [
-            index
-            for index in range(len(found))
-            if any(
-                each.corpus == "staged_a_corpus" and first <= document < last
-                for each in locations_of(found, index)
-                for first, last in each.documents
-            )
-        ]
-        assert found.find(document, "staged_a_corpus") == held
 
 
 def told(*stages):

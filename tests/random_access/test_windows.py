@@ -3,14 +3,12 @@
 import itertools
 import json
 
-import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
 import ul2_tasks
 from tests.support import described
-from ul2_tasks import T5GEMMA2, EncDecFeatureConverter
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
 
@@ -35,12 +33,6 @@ def corpus(tmp_path_factory):
 
 def registered(name, corpus, **arguments):
     return ul2_tasks.register(name, corpus, "bytes", chunk_tokens=40, **arguments)
-
-
-def restore(dataset, path):
-    iterator = iter(dataset)
-    tf.train.Checkpoint(iterator=iterator).read(path)
-    return iterator
 
 
 def dataset(name, seed=3, **arguments):
@@ -72,43 +64,6 @@ def test_a_corpus_of_one_window_is_indexed(corpus, monkeypatch):
     assert [each["inputs"].tolist() for each in read] == [(each["inputs"] + shift).tolist() for each in found]
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("steps", [0, 7, 31, 150])
-def test_an_iterator_goes_on_exactly(corpus, tmp_path, pack, steps):
-    registered("resumed", corpus)
-
-    def build(**arguments):
-        return seqio.get_dataset("resumed_mix", LENGTHS, EncDecFeatureConverter(pack=pack), seed=3, num_epochs=None, **arguments)
-
-    whole = iter(build())
-    for _ in range(steps):
-        next(whole)
-    saved = tf.train.Checkpoint(iterator=whole).write(str(tmp_path / "state"))
-    expected = [next(whole) for _ in range(40)]
-    again = restore(build(), saved)
-    for one, other in zip(expected, again):
-        for key, value in one.items():
-            np.testing.assert_array_equal(value, other[key])
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_corpora_are_mixed_exactly(corpus, pack):
-    """One that is read in windows and one in memory, whose examples are those of the index."""
-    texts = ul2_tasks.MemoryDataSource(lambda: [f"small {number} " * 4 for number in range(20)], validation=0)
-    names = [registered("large", corpus), registered("small", texts)]
-    mixed = ul2_tasks.mix("exact", {names[0]: 3, names[1]: 1})
-    if pack:
-        rows = seqio.get_dataset(mixed, LENGTHS, EncDecFeatureConverter(pack=True), seed=3, num_epochs=None)
-        assert all(row["encoder_segment_ids"].max() >= 1 for row in rows.take(50).as_numpy_iterator())
-        return
-    found = [
-        each["task"].decode()
-        for each in dataset(mixed, num_epochs=None, passthrough_features=["task"]).take(400).as_numpy_iterator()
-    ]
-    is_small = np.cumsum([name.startswith("small") for name in found])
-    assert np.abs(is_small - (np.arange(400) + 1) / 4).max() <= 1
-
-
 def test_a_stage_begins_at_its_step(corpus):
     texts = ul2_tasks.MemoryDataSource(lambda: [f"late {number} " * 4 for number in range(20)], validation=0)
     large, late = registered("begun", corpus), registered("late", texts)
@@ -126,17 +81,6 @@ def test_nothing_to_read_is_an_error(tmp_path):
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
     with pytest.raises(ValueError, match="nothing_corpus"):
         dataset(ul2_tasks.register("nothing", str(tmp_path / "empty.jsonl")))
-
-
-def test_denoisers_keep_their_ratio(corpus):
-    name = registered("ratio", corpus)
-    found = [
-        each["task"].decode()
-        for each in dataset(name, num_epochs=None, passthrough_features=["task"]).take(800).as_numpy_iterator()
-    ]
-    counts = {denoiser.name: sum(task.endswith(f"_{denoiser.name}") for task in found) for denoiser in T5GEMMA2}
-    assert abs(counts["s"] - 400) < 40
-    assert all(abs(counts[key] - 100) < 25 for key in ("r1", "r2", "x1", "x2"))
 
 
 def write_lines(folder, name, records):
