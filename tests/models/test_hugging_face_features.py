@@ -6,36 +6,48 @@ import seqio
 import tensorflow as tf
 
 from tests.support import saved_and_resumed
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
 from ul2_tasks import seqio_converter
+from ul2_tasks.example_features import IGNORED
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter
 
 LENGTHS = {"inputs": 24, "targets": 20}
+FORMAT = {"padding": "longest", "pad_to_multiple_of": 8, "decoder_start_token_id": 0, "decoder_only": False}
 PAIRS = [([5, 6, 1], [7, 8, 9, 1]), ([5, 1], [7, 1]), ([4, 4, 4, 4, 1], [3])]
 
 
-def by_hand(pairs, multiple, start, decoder_only):
-    """The model inputs of a batch, padded to its longest, one example after the other."""
+def by_hand(pairs, lengths, **changed):
+    """The model inputs of a batch, one example after the other."""
+    row_format = {**FORMAT, **changed}
+    multiple, start = row_format["pad_to_multiple_of"], row_format["decoder_start_token_id"]
 
-    def rows(lists, padding):
+    def rows(lists, length, padding):
         longest = max(map(len, lists))
-        width = longest + (-longest) % multiple
+        width = length if row_format["padding"] == "max_length" else longest + (-longest) % multiple
         return np.array([[*row, *[padding] * (width - len(row))] for row in lists])
 
     inputs, targets = (list(map(list, side)) for side in zip(*pairs))
-    if decoder_only:
+    if row_format["decoder_only"]:
+        length = lengths["inputs"] + lengths["targets"]
         return {
-            "input_ids": rows([i + t for i, t in zip(inputs, targets)], 0),
-            "attention_mask": rows([[1] * len(i + t) for i, t in zip(inputs, targets)], 0),
-            "labels": rows([[-100] * len(i) + t for i, t in zip(inputs, targets)], -100),
+            "input_ids": rows([i + t for i, t in zip(inputs, targets)], length, 0),
+            "attention_mask": rows([[1] * len(i + t) for i, t in zip(inputs, targets)], length, 0),
+            "labels": rows([[-100] * len(i) + t for i, t in zip(inputs, targets)], length, -100),
         }
-    labels = rows(targets, -100)
+    labels = rows(targets, lengths["targets"], -100)
     return {
-        "input_ids": rows(inputs, 0),
-        "attention_mask": rows([[1] * len(i) for i in inputs], 0),
-        "decoder_input_ids": np.array([[start, *row] for row in rows(targets, 0)])[:, :-1],
+        "input_ids": rows(inputs, lengths["inputs"], 0),
+        "attention_mask": rows([[1] * len(i) for i in inputs], lengths["inputs"], 0),
+        "decoder_input_ids": np.array([[start, *row] for row in rows(targets, lengths["targets"], 0)])[:, :-1],
         "decoder_attention_mask": (labels != -100).astype(int),
         "labels": labels,
     }
+
+
+def pairs_of(batch):
+    """The examples of a batch of an encoder-decoder model, stripped of what is not theirs."""
+    rows = zip(batch["input_ids"], batch["attention_mask"], batch["labels"])
+    return [(ids[mask == 1].tolist(), labels[labels != IGNORED].tolist()) for ids, mask, labels in rows]
 
 
 def assert_same(got, wanted):
@@ -71,25 +83,51 @@ def stream(count):
 
 
 @pytest.mark.parametrize(
-    ("decoder_only", "count", "size", "multiple", "start"), [(True, 2, 5, 32, 3), (False, 60, 7, 8, 0), (True, 60, 7, 8, 0)]
+    ("padding", "decoder_only", "count", "size", "multiple", "start"),
+    [
+        ("longest", True, 2, 5, 32, 3),
+        ("max_length", False, 6, 1, 1, 9999),
+        *((padding, decoder_only, 60, 7, 8, 0) for padding in ("longest", "max_length") for decoder_only in (False, True)),
+    ],
 )
-def test_batches_that_are_padded_to_their_longest_are_those_made_by_hand(decoder_only, count, size, multiple, start):
-    """`test_table.py` has rows of one length."""
+def test_batches_are_those_made_by_hand(padding, decoder_only, count, size, multiple, start):
     pairs = stream(count)
-    arguments = {"pad_to_multiple_of": multiple, "decoder_start_token_id": start, "decoder_only": decoder_only}
-    got = converted(pairs, batch_size=size, padding="longest", **arguments)
-    wanted = [by_hand(batch, multiple, start, decoder_only) for batch in batches(pairs, size)]
+    row_format = {
+        "padding": padding,
+        "pad_to_multiple_of": multiple,
+        "decoder_start_token_id": start,
+        "decoder_only": decoder_only,
+    }
+    got = converted(pairs, batch_size=size, **row_format)
+    wanted = [by_hand(batch, LENGTHS, **row_format) for batch in batches(pairs, size)]
     assert len(got) == len(wanted) == -(-len(pairs) // size), "the last, smaller batch is kept"
     for batch, expected in zip(got, wanted):
         assert all(rows.dtype == np.int32 for rows in batch.values())
         assert_same(batch, expected)
+        if padding == "longest":
+            assert all(rows.shape[1] % multiple == 0 for rows in batch.values())
+    if not decoder_only:
+        assert [pair for batch in got for pair in pairs_of(batch)] == pairs
+
+
+@pytest.fixture(scope="module")
+def own_zero(tmp_path_factory):
+    """A byte-level BPE whose 0 is "!", and the folder with it."""
+    folder = tmp_path_factory.mktemp("own_zero")
+    tokenizer = exclamation_first()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    tokenizer.add_special_tokens([*(f"<extra_id_{n}>" for n in range(256)), "[R]", "[S]", "[X]"])
+    return tokenizer, str(folder)
 
 
 @pytest.mark.parametrize(
     ("padding", "decoder_only", "key", "size"),
     [
         ("longest", False, "inputs", 0),
+        ("longest", False, "targets", 25),
         ("max_length", True, "inputs", 25),
+        ("max_length", True, "targets", 0),
     ],
 )
 def test_an_example_that_is_empty_or_too_long_is_an_error_with_its_number(padding, decoder_only, key, size):

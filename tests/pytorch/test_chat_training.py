@@ -6,6 +6,7 @@ import socket
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests import programs
 
@@ -13,7 +14,6 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
-from tests.models.test_learned import replies  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     GroupLossTrainer,
     HuggingFaceFeatureConverter,
@@ -35,6 +35,17 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def replies(drawn) -> tf.data.Dataset:
+    """Inputs, targets and loss groups, of each its mask, too."""
+    dtypes = {"inputs": tf.int32, "targets": tf.int32, "loss_mask": tf.uint8, "span_id": tf.uint8}
+
+    def examples():
+        for inputs, targets, spans in drawn:
+            yield dict(zip(dtypes, (inputs, targets, (np.array(spans) > 0).astype(np.uint8), spans)))
+
+    return tf.data.Dataset.from_generator(examples, output_signature={key: tf.TensorSpec([None], of) for key, of in dtypes.items()})
 
 
 def llama():
