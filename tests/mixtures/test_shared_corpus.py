@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import json
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
 
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ul2_tasks.embedded_documents()[:30]
+UL2_NAMES, T5GEMMA2_NAMES = ([denoiser.name for denoiser in preset] for preset in (ul2_tasks.UL2, ul2_tasks.T5GEMMA2))
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,23 @@ def test_a_mix_reads_each_token_of_an_epoch_once(weights, seed, lengths, separat
                 read.update(range(start, stop))
         assert set(read.values()) == {1}
         assert set(read) == set(range(len(read)))
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (2, 5)])
+def test_the_ratio_of_denoisers_is_exact(weights):
+    """In each cycle, the fewest examples that can have it."""
+    first = Mixture("pre", denoisers="UL2")
+    second = Mixture("s", first)
+    shares = {}
+    for mixture, weight in zip((first, second), weights):
+        total = sum(weights) * sum(denoiser.weight for denoiser in mixture.denoisers)
+        shares |= {f"{mixture.name}_{each.name}": Fraction(weight * each.weight, total) for each in mixture.denoisers}
+    cycle = math.lcm(*(share.denominator for share in shares.values()))
+    found = examples(Mix("both", dict(zip((first, second), weights))), {"inputs": 32, "targets": 32}, seed=8, shuffle=False)
+    assert len(found) > 3 * cycle
+    for start in range(0, 3 * cycle, cycle):
+        tasks = collections.Counter(found.locate(number).task for number in range(start, start + cycle))
+        assert tasks == {task: share * cycle for task, share in shares.items()}
 
 
 def test_register_adds_no_corpus_and_is_idempotent(path):

@@ -171,3 +171,19 @@ def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):
     write([40])
     with pytest.raises(ValueError, match="the file was rewritten"):
         pickle.loads(pieces).tokens_of(np.array([14]))
+
+
+def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():
+    pytest.importorskip("PIL", reason="the extra images is not installed")
+    replies = ul2_tasks.register_chat("trained_chat", format="prompt_completion")
+    vocabulary = seqio.TaskRegistry.get(replies).output_features["targets"].vocabulary
+    image_tokens = ul2_tasks.ImageTokens(boi_id=203, image_id=204, eoi_id=205, image_seq_length=4)
+    settings = {"image_tokens": image_tokens, "sentinels": range(3, 203)}
+    seen = ul2_tasks.register_image_text("trained_images", "embedded", vocabulary, T5GEMMA2[3:], **settings)
+    both, lengths = ul2_tasks.mix("trained_images_and_chat", {seen: 1, replies: 1}), {"inputs": 512, "targets": 512}
+    for example in ul2_tasks.examples(both, lengths):
+        own = {TEXT} if example["task"] != replies else set(range(1, TEXT))
+        assert set(example["span_id"].tolist()) <= own
+        assert example["loss_mask"].tolist() == [1] * len(example["targets"])
+    dataset = seqio.get_mixture_or_task(both).get_dataset(lengths, "train", seed=0, num_epochs=1)
+    assert {"loss_mask", "span_id"} < dataset.element_spec.keys()

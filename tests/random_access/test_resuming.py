@@ -1,8 +1,10 @@
 """An iterator resumes over what it was reading, and over nothing else that has the same name."""
 
+import importlib
 import itertools
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import tensorflow as tf
 
 from tests.support import byte_vocabulary
 from ul2_tasks import T5GEMMA2, mix, open_source, register
+from ul2_tasks.corpus.identity import reads
+from ul2_tasks.sources.memory import MemoryDataSource
 from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.sources import seqio_source
 
@@ -25,10 +29,28 @@ def restored(iterator, path):
     return next(iterator)
 
 
+MODULE = """
+import tensorflow as tf
+def read(split, shuffle_files, seed=None):
+    return tf.data.Dataset.from_tensor_slices({"text": ["%s of a text that is long enough"] * 50})
+"""
+
+
 def lines(folder, text):
     (folder / "a.jsonl").write_text(json.dumps({"text": text * 20}) + "\n")
     os.utime(folder / "a.jsonl", ns=(ord(text), ord(text)))  # of one size
     return f"{folder}/*.jsonl"
+
+
+def memory(folder, text):
+    return MemoryDataSource(lambda: [text * 20], validation=0)
+
+
+def function(folder, text):
+    (folder / "mine.py").write_text(MODULE % text)
+    sys.modules.pop("mine", None)
+    importlib.invalidate_caches()
+    return seqio.FunctionDataSource(importlib.import_module("mine").read, splits=["train"])
 
 
 def tokens(folder, text):
@@ -59,6 +81,17 @@ def as_targets(dataset):
 
 def dataset(name, num_epochs=None):
     return seqio.get_mixture_or_task(name).get_dataset(LENGTHS, "train", seed=3, num_epochs=num_epochs)
+
+
+@pytest.mark.parametrize("source", [lines, memory, function, tokens])
+def test_a_stream_tells_what_it_reads_by_content(tmp_path, monkeypatch, source):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    told = []
+    for text in "aab":
+        registered(source(tmp_path, text))
+        told.append(reads(seqio.TaskRegistry.get("read_again_r1").corpus.source, "train"))
+    assert told[0] == told[1] != told[2]
 
 
 def test_an_iterator_does_not_resume_beside_another_source_of_the_same_name(tmp_path):

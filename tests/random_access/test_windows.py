@@ -141,3 +141,14 @@ def test_too_long_an_example_is_an_error_that_names_its_conversation(tmp_path):
     name = ul2_tasks.register_chat("raised", write_lines(tmp_path, "talks", records))
     with pytest.raises(tf.errors.OpError, match=r"3\.jsonl, line 50: the conversation must have at most 128 tokens"):
         list(seqio.get_mixture_or_task(name).get_dataset({"tokens": 128}, seed=3, num_epochs=1))
+
+
+def test_denoisers_keep_their_ratio(corpus):
+    name = registered("ratio", corpus)
+    found = [
+        each["task"].decode()
+        for each in dataset(name, num_epochs=None, passthrough_features=["task"]).take(800).as_numpy_iterator()
+    ]
+    counts = {denoiser.name: sum(task.endswith(f"_{denoiser.name}") for task in found) for denoiser in ul2_tasks.T5GEMMA2}
+    assert abs(counts["s"] - 400) < 40
+    assert all(abs(counts[key] - 100) < 25 for key in ("r1", "r2", "x1", "x2"))
