@@ -31,7 +31,7 @@ from ul2_tasks.tokenizers.special_ids import as_vocabulary
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 128, "targets": 128}
-FORMATS = ["tfrecord", "parquet"]
+FORMATS = ["tfrecord", "arrayrecord", "jsonl", "parquet"]
 QUIET = Console(quiet=True)
 SHARDS, SEED, EPOCHS = 2, 7, 2
 IN_PROCESS = ["--runner=FnApiRunner"]
@@ -386,7 +386,7 @@ def test_other_arguments_are_refused_and_both_are_shown(folders, write, changed,
 @pytest.mark.parametrize(
     ("changed", "argument"),
     [
-        ({"format": "jsonl"}, "format"),
+        ({"format": "csv"}, "format"),
         ({"mixture": "ul2_mix"}, "mixture must be a description"),
         ({"format": "megatron"}, "format must be parquet or tfrecord for examples of inputs, targets"),
         ({"split": "test"}, "split"),

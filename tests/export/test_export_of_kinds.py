@@ -105,7 +105,7 @@ def of_shards(folder) -> list[list[dict]]:
     return [list(itertools.islice(found, shard["examples"])) for shard in read_manifest(str(folder))["shards"]]
 
 
-@pytest.mark.parametrize("format", ["tfrecord", "parquet"])
+@pytest.mark.parametrize("format", ["tfrecord", "arrayrecord", "jsonl", "parquet"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_random_access_the_shards_are_those_of_hosts(write, kind, format):
     found = list(itertools.chain.from_iterable(itertools.zip_longest(*of_shards(write(kind, format)))))
@@ -234,7 +234,7 @@ def test_a_cache_says_where_each_sequence_is_from_and_gives_the_same_tokens(writ
     path.write_text("".join(json.dumps({"id": f"talk-{number}", "messages": talk}) + "\n" for number, talk in enumerate(TALKS)))
     chat = ul2_tasks.Chat("kinds_origins", str(path), id_key="id")
     chat.cache(tmp_path / "cache")
-    for format in ("megatron", "parquet", "tfrecord"):
+    for format in ("megatron", "parquet", "tfrecord", "jsonl", "arrayrecord"):
         write_examples(chat, tmp_path / format, CHAT, format=format, cache_dirs=[tmp_path / "cache"], console=QUIET)
     write_examples(chat, tmp_path / "uncached", CHAT, format="megatron", console=QUIET)
     for file in (tmp_path / "uncached").glob("*.bin"):
@@ -244,7 +244,7 @@ def test_a_cache_says_where_each_sequence_is_from_and_gives_the_same_tokens(writ
     tokens = np.split(values["tokens"], np.cumsum(lengths)[:-1])
     of_pairs = provenance_of_pairs([str(tmp_path / "megatron" / f"{stem}_tokens")], [len(TALKS)]).of(np.arange(len(TALKS)))
     found = ul2_tasks.examples(chat, CHAT, cache_dirs=[tmp_path / "cache"])
-    for format in ("parquet", "tfrecord"):
+    for format in ("parquet", "tfrecord", "jsonl", "arrayrecord"):
         for example, own, origin, number in itertools.zip_longest(
             read_examples(str(tmp_path / format)), tokens, of_pairs, range(len(found))
         ):

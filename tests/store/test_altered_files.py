@@ -275,6 +275,8 @@ KINDS = {
     "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, names="*/*"),
     "export, parquet": Kind(write_export("parquet"), read_export),
     "export, tfrecord": Kind(write_export("tfrecord"), read_export),
+    "export, arrayrecord": Kind(write_export("arrayrecord"), read_export),
+    "export, jsonl": Kind(write_export("jsonl"), read_export),
     "export, not verified": Kind(write_export("parquet"), lambda *case: read_export(*case, verify=False)),
     "tokenizer.json": Kind(write_tokenizer, read_tokenizer, altered_json),
     "sentencepiece": Kind(

@@ -462,7 +462,7 @@ def cache(data, output: str, **options) -> None:
 @click.option(
     "--format",
     "written_as",
-    type=click.Choice(["tfrecord", "parquet", "megatron"]),
+    type=click.Choice(["parquet", "jsonl", "tfrecord", "arrayrecord", "megatron"]),
     required=True,
     help="Write files of this format. megatron writes the tokens of a corpus of text, or examples of conversations.",
 )

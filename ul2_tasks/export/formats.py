@@ -1,9 +1,11 @@
-"""Files of examples: TFRecord, Parquet, and pairs of Megatron-LM's; written and read some examples at a time.
+"""Files of examples: TFRecord, ArrayRecord, JSON Lines, Parquet, and Megatron-LM's pairs; some examples at a time.
 
 An example has features, such as `inputs` and `targets`, and two names: that of its `denoiser` and that of its `task`. Where the
 corpora record it, `origins` say which documents it is from. No format pads. The same examples always give the same bytes.
 
     TFRecord    a serialized tf.train.Example; images as a list of bytes, origins as a list of JSON
+    ArrayRecord the same, to be read by index
+    JSON Lines  an object; images as base64
     Parquet     a row; images as Hugging Face's `datasets` has them, origins as structs
     Megatron    conversations alone: STEM_tokens, STEM_lossmask and STEM_span, .bin and .idx each, of the same sequences, and
                 STEM_tokens.origins.arrow with the origin of each
@@ -11,10 +13,14 @@ corpora record it, `origins` say which documents it is from. No format pads. The
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import itertools
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, Feature, features_named, token_features
-from ul2_tasks.files.opening import open_file
+from ul2_tasks.extras import needs
+from ul2_tasks.files.opening import CorruptFileError, open_file
 from ul2_tasks.files.tf_examples import framed, parsed, records_of, serialized
 from ul2_tasks.store.provenance import TABLE, Origin, TableWriter, add_origins
 from ul2_tasks.store.write import HashedFile, PairWriter
@@ -37,6 +44,7 @@ PAIRS: dict[str, tuple[str, np.dtype]] = {
 }
 _BYTES_PER_TOKEN = 4  # as which an image's bytes count in a row group
 _EXAMPLES_AT_A_TIME = 128  # when a file is read
+_BLOCK = 1 << 20  # bytes of a file that is copied
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # what `datasets` writes, too
 _ORIGIN = pa.struct([("file", pa.string()), ("row", pa.int64()), ("id", pa.string()), ("hash", pa.uint64())])
 
@@ -120,10 +128,80 @@ def check_features(format: str, names: Collection[str]) -> None:
 
 def _write_tfrecord(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
     with contextlib.closing(HashedFile(paths[0])) as file:
-        for batch in batches:
-            for example in batch:
-                file.write(framed(serialized({key: _as_list(key, value) for key, value in example.items()})))
+        for example in itertools.chain.from_iterable(batches):
+            file.write(framed(_serialized(example)))
     return [file.entry]
+
+
+def _read_tfrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[Examples]:
+    with open_file(paths[0]) as file:
+        yield from _gathered(map(_parsed, records_of(file)), names)
+
+
+def _write_arrayrecord(
+    paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]
+) -> list[Entry]:
+    """By way of a file on this machine, because the library knows no other file systems."""
+    with needs("the format arrayrecord", "grain"):
+        from array_record.python.array_record_module import ArrayRecordWriter
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "examples")
+        writer = ArrayRecordWriter(path, "group_size:1")
+        try:
+            for example in itertools.chain.from_iterable(batches):
+                writer.write(_serialized(example))
+            writer.close()
+        except RuntimeError as error:  # the library's for a full disk, too
+            raise OSError(str(error)) from error
+        with contextlib.closing(HashedFile(paths[0])) as file, open(path, "rb") as written:
+            while block := written.read(_BLOCK):
+                file.write(block)
+    return [file.entry]
+
+
+def _read_arrayrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[Examples]:
+    with needs("the format arrayrecord", "grain"):
+        from array_record.python.array_record_module import ArrayRecordReader
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "examples")
+        with open_file(paths[0]) as file, open(path, "wb") as written:
+            shutil.copyfileobj(file, written, _BLOCK)
+        reader = ArrayRecordReader(path)
+        count = reader.num_records()
+        some = ([*range(first, min(first + _EXAMPLES_AT_A_TIME, count))] for first in range(0, count, _EXAMPLES_AT_A_TIME))
+        yield from _gathered((_parsed(record) for numbers in some for record in reader.read(numbers)), names)
+        reader.close()
+
+
+def _write_jsonl(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
+    with contextlib.closing(HashedFile(paths[0])) as file:
+        for example in itertools.chain.from_iterable(batches):
+            told = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in example.items()}
+            if IMAGES in told:
+                told[IMAGES] = [base64.b64encode(image).decode() for image in told[IMAGES]]
+            if ORIGINS in told:
+                told[ORIGINS] = [origin._asdict() for origin in told[ORIGINS]]
+            file.write(json.dumps(told, ensure_ascii=False).encode() + b"\n")
+    return [file.entry]
+
+
+def _read_jsonl(paths: Sequence[str], names: Collection[str]) -> Iterator[Examples]:
+    def example(line: bytes) -> dict[str, Any]:
+        try:
+            told = dict(json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise CorruptFileError(f"a line is no object of JSON: {error}") from error
+        images, origins = ({key: told[key]} if key in told else {} for key in (IMAGES, ORIGINS))
+        images = {key: list(map(base64.b64decode, each)) for key, each in images.items()}
+        return {**told, **images, **{key: [Origin(**origin) for origin in each] for key, each in origins.items()}}
+
+    with open_file(paths[0]) as file:
+        yield from _gathered(map(example, file), names)
+
+
+def _serialized(example: Mapping[str, Any]) -> bytes:
+    """An example as a tf.train.Example."""
+    return serialized({key: _as_list(key, value) for key, value in example.items()})
 
 
 def _as_list(key: str, value: Any) -> np.ndarray | list[bytes]:
@@ -132,21 +210,25 @@ def _as_list(key: str, value: Any) -> np.ndarray | list[bytes]:
     return [value.encode()] if isinstance(value, str) else value
 
 
-def _read_tfrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[Examples]:
+def _parsed(record: bytes) -> dict[str, Any]:
+    """An example of a tf.train.Example."""
+    found: dict[str, Any] = dict(parsed(record))
+    told = {key: found[key][0].decode() for key in NAMES}
+    return {**found, **told, ORIGINS: [Origin(**json.loads(each)) for each in found.get(ORIGINS, ())]}
+
+
+def _gathered(examples: Iterator[Mapping[str, Any]], names: Collection[str]) -> Iterator[Examples]:
+    """Examples that have features of these names, some at a time."""
     features = features_named(names)
-    with open_file(paths[0]) as file:
-        records = map(parsed, records_of(file))
-        while batch := list(itertools.islice(records, _EXAMPLES_AT_A_TIME)):
-            of_each: dict[str, Any] = {key: [example[key] for example in batch] for key in (*features, *NAMES)}
-            yield Examples(
-                ids={key: np.concatenate(of_each[key]).astype(feature.dtype) for key, feature in features.items()},
-                lengths={key: np.array(list(map(len, of_each[key])), np.int64) for key in token_features(features)},
-                names={key: np.array([name.decode() for (name,) in of_each[key]], np.str_) for key in NAMES},
-                images=[[*example[IMAGES]] for example in batch] if IMAGES in names else None,
-                origins=[[Origin(**json.loads(each)) for each in example[ORIGINS]] for example in batch]
-                if ORIGINS in names
-                else None,
-            )
+    while batch := list(itertools.islice(examples, _EXAMPLES_AT_A_TIME)):
+        of_each: dict[str, Any] = {key: [example[key] for example in batch] for key in (*features, *NAMES)}
+        yield Examples(
+            ids={key: np.concatenate(of_each[key]).astype(feature.dtype) for key, feature in features.items()},
+            lengths={key: np.array(list(map(len, of_each[key])), np.int64) for key in token_features(features)},
+            names={key: np.array(of_each[key], np.str_) for key in NAMES},
+            images=[[*example[IMAGES]] for example in batch] if IMAGES in names else None,
+            origins=[example[ORIGINS] for example in batch] if ORIGINS in names else None,
+        )
 
 
 def _schema(names: Collection[str]) -> pa.Schema:
@@ -247,6 +329,8 @@ def _read_pairs(paths: Sequence[str], names: Collection[str]) -> Iterator[Exampl
 
 FORMATS = {
     "tfrecord": Format((".tfrecord",), _write_tfrecord, _read_tfrecord),
+    "arrayrecord": Format((".arrayrecord",), _write_arrayrecord, _read_arrayrecord),
+    "jsonl": Format((".jsonl",), _write_jsonl, _read_jsonl),
     "parquet": Format((".parquet",), _write_parquet, _read_parquet),
     "megatron": Format(
         (*(f"_{column}.{suffix}" for column in PAIRS for suffix in ("bin", "idx")), f"_tokens.{TABLE}"), _write_pairs, _read_pairs
