@@ -121,7 +121,7 @@ def check_features(format: str, names: Collection[str]) -> None:
     """Raises a ValueError where a format cannot hold examples that have features of these names."""
     if format == "megatron" and "tokens" not in names:
         raise ValueError(
-            f"format must be parquet or tfrecord for examples of {', '.join(names)}, got 'megatron', whose sequences are of"
+            f"format must be parquet or another for examples of {', '.join(names)}, got 'megatron', whose sequences are of"
             " conversations as one sequence of tokens. Use another format, or lengths of tokens."
         )
 
