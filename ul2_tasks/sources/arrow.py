@@ -67,8 +67,8 @@ def parquet_rows(file: BinaryIO, shard: Shard, layout: Layout) -> Rows:
             for batch in parquet.iter_batches(most, row_groups=[group], columns=names, use_threads=not layout.whole):
                 yield from _of_batch(batch, layout, part, row, before)
                 row += len(batch)
-        except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a page that it cannot read
-            if is_unreachable(error):
+        except Exception as error:  # not GeneratorExit, as in `formats.rows`; OSError is pyarrow's for a page that it cannot read
+            if not isinstance(error, pa.ArrowException | OSError) or is_unreachable(error):
                 raise
             lost = f"{type(error).__name__}: {error}"
         for number in range(row, count):

@@ -115,13 +115,14 @@ def rows(shard: Shard, layout: Layout) -> Rows:
     try:
         with open_file(shard.path) as file:
             yield from _format(shard.path, layout).rows(file, shard, layout)
-    except ColumnsError as error:
-        yield shard.path, error
-    except _DAMAGED as error:
-        if is_unreachable(error):
+    except Exception as error:  # a program's end closes it with GeneratorExit, when the names below may be gone
+        if isinstance(error, ColumnsError):
+            yield shard.path, error
+        elif not isinstance(error, _DAMAGED) or is_unreachable(error):
             raise
-        words = str(error) if type(error) is OSError else f"{type(error).__name__}: {error}"
-        yield shard.path, ValueError(f"is corrupt, so all from here on is lost: {words}")
+        else:
+            words = str(error) if type(error) is OSError else f"{type(error).__name__}: {error}"
+            yield shard.path, ValueError(f"is corrupt, so all from here on is lost: {words}")
 
 
 def rows_read(shard: Shard, layout: Layout, records: int, last: object) -> int:
