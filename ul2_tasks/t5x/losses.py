@@ -59,8 +59,7 @@ def tasks_of(mixture: str) -> tuple[TaskInfo, ...]:
         raise ValueError(
             f"mixture must have tasks of ul2_tasks.register or register_chat alone, got {mixture!r} with {others}. Leave them out."
         )
-    denoisers = [getattr(getattr(task, "denoiser", None), "name", "") for task in tasks]
-    found = [TaskInfo(task.name, denoiser, task.corpus.name) for task, denoiser in zip(tasks, denoisers)]
+    found = [TaskInfo(task.name, task.denoiser.name if task.denoiser else "", task.corpus.name) for task in tasks]
     return tuple(sorted(found, key=lambda info: info.task))
 
 

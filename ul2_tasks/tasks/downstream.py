@@ -56,7 +56,7 @@ def with_mode(task: str, mode: str, modes: Mapping[str, Mode] | None = None) -> 
             f"task must be registered, got {task!r}. Import the module that registers it first, from gin with `import MODULE`."
         )
     original = seqio.TaskRegistry.get(task)
-    if isinstance(original, UL2Task) and original.description.denoisers:
+    if isinstance(original, UL2Task) and original.denoiser:
         raise ValueError(
             f"task must not be a denoising task, got {task!r}, which has the mode of its denoiser, {original.denoiser.mode!r}."
             " Give the denoiser another mode, SpanDenoiser(mode=..), or name a task of another kind."

@@ -96,10 +96,9 @@ class UL2Task(seqio.Task):
         return _with_images(examples) if self.has_images else examples
 
     @property
-    def denoiser(self) -> Denoiser:
-        """That of the task, where it has one."""
-        (denoiser,) = self.description.denoisers
-        return denoiser
+    def denoiser(self) -> Denoiser | None:
+        """That of the task; None of conversations."""
+        return next(iter(self.description.denoisers), None)
 
 
 def beside_images(task: seqio.Task) -> seqio.Task:
