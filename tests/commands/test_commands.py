@@ -166,6 +166,9 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["show", "texts/json.py:both"], "FILE.py must have a name of its own"),
     (["stats", "--examples", "0"], "--examples"),
     (["show", "ul2", "--module", "json"], "--module"),
+    (["export", "--format", "megatron", "--output", "out", "--part", "0/2"], "--part must be left out with --format megatron"),
+    (["cache", "--output", "out", "--part", "0/2", "--merge"], "part must be left out with merge"),
+    (["cache", "--output", "out", "--part", "2/2"], "--part"),
     (["find"], "--document, --text, --id, --source, --list must be given, got none"),
     (["find", "--document", "x"], "document"),
     (["verify", "/nowhere"], "/nowhere"),
@@ -336,17 +339,20 @@ FAULTY = {
 }
 
 
+def error_of(code, file):
+    """What a command says of a FILE.py with this code, whose last line is wrong; and the place of that line."""
+    file.write_text(code)
+    done = ul2("show", f"{file}:any")
+    assert done.exit_code == 2
+    return done.stderr, f"({file}, line {len(code.splitlines())})"
+
+
 @pytest.mark.parametrize("code", FAULTY)
 def test_an_error_that_is_not_for_users_says_where_it_is_and_that_it_is_a_bug(code, tmp_path):
     file = tmp_path / f"faulty_{list(FAULTY).index(code)}.py"
-    file.write_text(code)
-    done = ul2("show", f"{file}:faulty")
-    place = f"({file}, line {len(code.splitlines())})"
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f"Error: {FAULTY[code]} {place}. This is a bug in ul2_tasks or in your code. Add --debug for the traceback.\n"
-    )
-    done = CliRunner().invoke(main, ["show", f"{file}:faulty", "--debug"])
+    said, place = error_of(code, file)
+    assert said == f"Error: {FAULTY[code]} {place}. This is a bug in ul2_tasks or in your code. Add --debug for the traceback.\n"
+    done = CliRunner().invoke(main, ["show", f"{file}:any", "--debug"])
     assert type(done.exception).__name__ == FAULTY[code].partition(":")[0]
 
 
@@ -365,13 +371,10 @@ FOR_USERS = {
 
 @pytest.mark.parametrize("code", FOR_USERS)
 def test_an_error_for_users_names_the_line_of_their_code(code, tmp_path):
-    file = tmp_path / f"described_wrongly_{list(FOR_USERS).index(code)}.py"
-    file.write_text(code)
-    done = ul2("show", f"{file}:any")
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"Error: {FOR_USERS[code]}")
-    assert done.stderr.endswith(f"({file}, line {len(code.splitlines())})\n")
-    assert "bug" not in done.stderr
+    said, place = error_of(code, tmp_path / f"described_wrongly_{list(FOR_USERS).index(code)}.py")
+    assert said.startswith(f"Error: {FOR_USERS[code]}")
+    assert said.endswith(f"{place}\n")
+    assert "bug" not in said
 
 
 @pytest.fixture

@@ -178,9 +178,9 @@ def test_texts_beside_images_are_tokens_of_megatron_and_the_images_are_named(tmp
     for asked, said in (
         (
             ["kinds_images_and_reply", "--format", "megatron"],
-            "--format must be parquet or tfrecord for images",
+            "--format must be parquet or another for images",
         ),
-        (["kinds_images", "--format", "megatron"], "--format must be parquet or tfrecord for images"),
+        (["kinds_images", "--format", "megatron"], "--format must be parquet or another for images"),
         (["kinds_images", "--format", "megatron", "--seed", 3], "--seed must be left out with --format megatron"),
     ):
         done = ul2("export", *asked, "--output", tmp_path / "new")

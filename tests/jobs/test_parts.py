@@ -76,7 +76,8 @@ def test_so_are_those_of_other_kinds(made, tmp_path):
     assert contents(tmp_path / "together") == contents(tmp_path / "alone")
 
 
-def test_a_killed_part_goes_on_by_itself(texts, tmp_path):
+@pytest.mark.parametrize("are_merged", [True, False])
+def test_a_killed_part_goes_on_by_itself_or_in_a_job_of_the_whole_folder(are_merged, texts, tmp_path):
     build(texts.corpus(), str(tmp_path / "alone"))
     folder = tmp_path / "together"
     command = ["-m", "ul2_tasks", "cache", "parts", "--corpus", tmp_path / "texts" / "*.jsonl", "--output", folder, "--part", "0/2"]
@@ -86,9 +87,10 @@ def test_a_killed_part_goes_on_by_itself(texts, tmp_path):
     process.kill()
     process.communicate()
     assert (folder / "parts_corpus" / "parts" / part_name(0, 2)).exists(), "it was killed while it wrote"
-    for number in (1, 0):
-        build(texts.corpus(), str(folder), part=(number, 2))
-    build(texts.corpus(), str(folder), merge=True)
+    if are_merged:
+        for number in (1, 0):
+            build(texts.corpus(), str(folder), part=(number, 2))
+    build(texts.corpus(), str(folder), merge=are_merged)
     assert contents(folder) == contents(tmp_path / "alone")
 
 

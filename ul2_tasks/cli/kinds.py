@@ -29,7 +29,7 @@ UNSUPPORTED: Mapping[tuple[str, str], str] = {  # of a kind a command, an option
     **{(IMAGE_ROWS, asked): instead for asked, instead in _OF_ROWS.items()},
 }
 _NOT_OF_TOKENS = (  # options of `ul2 export` that are of examples
-    *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision"),
+    *("sequence_length", "seed", "epochs", "shards", "max_examples", "max_tokens", "git_revision", "part", "merge"),
     *("workers", "pipeline_option"),
 )
 
@@ -91,7 +91,7 @@ def corpora_of_tokens(data: Data, kind: str, cache_dirs: list[str]) -> list[Any]
         )
     if kind == IMAGE_TEXT:
         raise click.UsageError(
-            f"--format must be parquet or tfrecord for images, got 'megatron' for {data.mixture}. Files of Megatron-LM hold ids of"
+            f"--format must be parquet or another for images, got 'megatron' for {data.mixture}. Files of Megatron-LM hold ids of"
             " tokens, and no images."
         )
     left_out = [f"images, which such files cannot hold: {part.name}." for part in parts_of(data, IMAGE_TEXT)]

@@ -134,7 +134,7 @@ def build(
         folder=cache_dir,
         shards=shards,
         existing=lambda: _existing(cache_dir, corpus, begun) if cache.is_cache(cache_dir) else None,
-        begin=lambda own: _begin(cache_dir, corpus, begun, own, len(own) == len(shards), console),  # type: ignore[arg-type]
+        begin=lambda own: _begin(cache_dir, corpus, begun, own, console),  # type: ignore[arg-type]
         write=functools.partial(_write_shard, corpus=corpus),
         finish=lambda: _finish(cache_dir, corpus, begun, shards, git_revision),
         summarize=lambda manifest: _summarize(manifest, corpus, output_dir, time.monotonic() - started, console),
@@ -287,7 +287,7 @@ def _existing(cache_dir: str, corpus: Corpus, begun: Mapping[str, Any]) -> dict:
 
 
 def _begin(
-    cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], are_all: bool, console: Console
+    cache_dir: str, corpus: Corpus, begun: dict[str, Any], shards: Sequence[SourceShard], console: Console
 ) -> list[SourceShard]:
     """Makes the folder. Returns the shards that are not written yet, or are made of something else than is read now."""
     path = place(place(cache_dir, _RECORDS), BEGUN)
@@ -300,7 +300,7 @@ def _begin(
             console.print(told, markup=False, soft_wrap=True)
     finished = finished_shards(shards)
     waiting = begin(shards, finished, begun)
-    if are_all:
+    if len(shards) == begun["parts"]:  # not those of a part
         _remove_files(cache_dir, but={name for shard in shards if shard.name in finished for name in shard.files})
     return waiting
 

@@ -166,11 +166,10 @@ def _read_arrayrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[
         path = os.path.join(folder, "examples")
         with open_file(paths[0]) as file, open(path, "wb") as written:
             shutil.copyfileobj(file, written, _BLOCK)
-        reader = ArrayRecordReader(path)
-        count = reader.num_records()
-        some = ([*range(first, min(first + _EXAMPLES_AT_A_TIME, count))] for first in range(0, count, _EXAMPLES_AT_A_TIME))
-        yield from _gathered((_parsed(record) for numbers in some for record in reader.read(numbers)), names)
-        reader.close()
+        with contextlib.closing(ArrayRecordReader(path)) as reader:
+            count = reader.num_records()
+            some = ([*range(first, min(first + _EXAMPLES_AT_A_TIME, count))] for first in range(0, count, _EXAMPLES_AT_A_TIME))
+            yield from _gathered((_parsed(record) for numbers in some for record in reader.read(numbers)), names)
 
 
 def _write_jsonl(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
@@ -191,9 +190,11 @@ def _read_jsonl(paths: Sequence[str], names: Collection[str]) -> Iterator[Exampl
             told = dict(json.loads(line))
         except (ValueError, TypeError) as error:
             raise CorruptFileError(f"a line is no object of JSON: {error}") from error
-        images, origins = ({key: told[key]} if key in told else {} for key in (IMAGES, ORIGINS))
-        images = {key: list(map(base64.b64decode, each)) for key, each in images.items()}
-        return {**told, **images, **{key: [Origin(**origin) for origin in each] for key, each in origins.items()}}
+        if IMAGES in told:
+            told[IMAGES] = list(map(base64.b64decode, told[IMAGES]))
+        if ORIGINS in told:
+            told[ORIGINS] = [Origin(**origin) for origin in told[ORIGINS]]
+        return told
 
     with open_file(paths[0]) as file:
         yield from _gathered(map(example, file), names)

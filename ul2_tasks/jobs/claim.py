@@ -57,7 +57,7 @@ def taken(records: str, name: str = WHOLE) -> Iterator[Callable[[], None]]:
     with contextlib.ExitStack() as files:
         try:
             own = _take(records, name, claim, files)
-            _refuse_others(records, name, own, claim["lock"])
+            _clear(records, name, own, claim["lock"])
         except BaseException:
             if not is_local(records):
                 with contextlib.suppress(OSError):
@@ -119,8 +119,8 @@ def _take(records: str, name: str, claim: dict[str, Any], files: contextlib.Exit
     )
 
 
-def _refuse_others(records: str, name: str, own: int, lock: str) -> None:
-    """Raises a ValueError, and gives the claim back, where a job lives beside which this one must not run."""
+def _clear(records: str, name: str, own: int, lock: str) -> None:
+    """Removes what dead jobs claim beside this one. Where such a job lives, gives its own claim back, and raises a ValueError."""
     of = _NAME.fullmatch(name)
     for other in sorted({found[1] for each in names_in(records) if (found := _NAME.fullmatch(each))} - {name}):
         found = _NAME.fullmatch(other)
@@ -128,12 +128,14 @@ def _refuse_others(records: str, name: str, own: int, lock: str) -> None:
             continue  # another part of as many
         with contextlib.suppress(FileNotFoundError):  # it has ended
             claims = _claims(records, other)
-            last = max(claims)
             try:
-                _refuse_living(_path(records, other, last), claims[last])
-            except ValueError:
+                for last in sorted(claims)[-1:]:
+                    _refuse_living(_path(records, other, last), claims[last])
+            except BaseException:  # also Ctrl-C while it is watched
                 _release(records, name, own, lock)
                 raise
+            for number in claims:
+                remove(_path(records, other, number))
 
 
 def _create(path: str, claim: dict[str, Any], files: contextlib.ExitStack) -> bool:

@@ -59,9 +59,12 @@ def run_job(
     0, of how many: only the shards of that part are written, and nothing is returned. `merge` writes the manifest when all parts
     are written; where shards are missing, it raises a ValueError.
     """
-    if part is not None and (merge or not 0 <= part[0] < part[1]):
-        got = "with merge" if merge else f"{part[0]}/{part[1]}"
-        raise ValueError(f"part must be I/N, I from 0 to N - 1, without merge, got {got}. Merge when all parts are written.")
+    if part is not None and merge:
+        raise ValueError(f"part must be left out with merge, got {part}. Write all parts, and then merge them.")
+    if part is not None and not 0 <= part[0] < part[1]:
+        raise ValueError(
+            f"part must be an index, from 0, and how many parts there are, got {part}. Pass (0, {part[1]}) for the first."
+        )
     if (manifest := job.existing()) and not is_folder(job.records):
         return _complete(job, manifest, console)
     job.check()

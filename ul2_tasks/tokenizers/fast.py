@@ -13,7 +13,6 @@ To encode the code points takes some seconds, so `tokenizers` encodes the first 
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -24,6 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+
+from ul2_tasks.version import version_of
 
 _FIRST = 1 << 24  # characters
 _RENEWED = 1 << 30  # characters, after which a new object takes over, because gigatoken remembers each word that it has seen
@@ -56,7 +57,7 @@ class FastEncoder:
     def made_by(self) -> str:
         """The packages that make the ids."""
         names = ("gigatoken", "tokenizers") if self._may_be_fast else ("tokenizers",)
-        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+        return ", ".join(f"{name} {version_of(name)}" for name in names)
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, [tokens] int32."""
