@@ -127,7 +127,7 @@ def check_features(format: str, names: Collection[str]) -> None:
 
 
 def _write_tfrecord(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
-    with contextlib.closing(HashedFile(paths[0])) as file:
+    with HashedFile(paths[0]) as file:
         for example in itertools.chain.from_iterable(batches):
             file.write(framed(_serialized(example)))
     return [file.entry]
@@ -153,7 +153,7 @@ def _write_arrayrecord(
             writer.close()
         except RuntimeError as error:  # the library's for a full disk, too
             raise OSError(str(error)) from error
-        with contextlib.closing(HashedFile(paths[0])) as file, open(path, "rb") as written:
+        with HashedFile(paths[0]) as file, open(path, "rb") as written:
             while block := written.read(_BLOCK):
                 file.write(block)
     return [file.entry]
@@ -173,7 +173,7 @@ def _read_arrayrecord(paths: Sequence[str], names: Collection[str]) -> Iterator[
 
 
 def _write_jsonl(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
-    with contextlib.closing(HashedFile(paths[0])) as file:
+    with HashedFile(paths[0]) as file:
         for example in itertools.chain.from_iterable(batches):
             told = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in example.items()}
             if IMAGES in told:
@@ -256,7 +256,7 @@ def _sequence(feature: Mapping[str, object]) -> dict[str, object]:
 
 def _write_parquet(paths: Sequence[str], batches: Iterable[Examples], names: Collection[str], files: Sequence[str]) -> list[Entry]:
     schema = _schema(names)
-    with contextlib.closing(HashedFile(paths[0])) as file, pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema) as writer:
+    with HashedFile(paths[0]) as file, pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema) as writer:
         held: list[pa.RecordBatch] = []
         tokens = 0
 

@@ -1,4 +1,7 @@
-"""Files that are written whole or not at all: under a temporary name beside their place, and renamed when all is in them."""
+"""Files that are written whole or not at all: under a temporary name beside their place, and renamed when all is in them.
+
+An object store needs no temporary name.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import os
 import uuid
 from collections.abc import Iterator
 
-from ul2_tasks.files.systems import exists, is_local, move, open_to_write, remove
+from ul2_tasks.files.systems import exists, is_local, is_of_object_store, move, open_to_write, remove
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes, is_lasting: bool = True) -> None:
-    """Writes a temporary file beside the path and then renames it, so that a file at the path is always whole.
+    """Writes a file so that what is at the path is always whole.
 
     For `is_lasting` see `systems.move`.
 
@@ -28,6 +31,10 @@ def write_atomically(path: str | os.PathLike, content: str | bytes, is_lasting: 
     if is_local(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with open(path, "wb") as device:
             device.write(data)
+        return
+    if is_of_object_store(path):
+        with open_to_write(path) as file:
+            file.write(data)
         return
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     with removed_on_failure(temporary, where=path):

@@ -49,6 +49,11 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def is_of_object_store(path: str) -> bool:
+    """Whether a path begins with a bucket, in which folders are but beginnings of names, and a file is there whole or not at all."""
+    return path.partition("://")[0] in _OBJECT_STORES
+
+
 def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     """The file system of a path, and the name of the path there.
 
@@ -105,7 +110,7 @@ def infos(paths: Sequence[str]) -> list[dict[str, Any]]:
 
 def infos_of_present(paths: Sequence[str]) -> list[dict[str, Any] | None]:
     """`info` of each path. Those in one folder of an object store are listed, where they are many."""
-    folders = collections.Counter(path.rpartition("/")[0] for path in paths if _is_of_object_store(path))
+    folders = collections.Counter(path.rpartition("/")[0] for path in paths if is_of_object_store(path))
     many = {folder for folder, count in folders.items() if count >= _MANY}
     listed = {f"{folder}/{found['name'].rpartition('/')[2]}": found for folder in many for found in _listed(folder)}
     others = [path for path in paths if path.rpartition("/")[0] not in many]
@@ -156,7 +161,11 @@ def sizes(paths: Sequence[str]) -> list[int]:
 
 
 def read(path: str) -> bytes:
-    """All of a file."""
+    """All of a file: of a remote one by a single request, where that does not fail."""
+    system, name = file_system(path)
+    if isinstance(system, AsyncFileSystem):
+        with contextlib.suppress(Exception):  # which is raised, named, where the file is opened
+            return system.cat_file(name, start=0)
     with open_to_read(path) as file:
         return file.read()
 
@@ -186,7 +195,7 @@ def open_to_read(path: str) -> BinaryIO:
 
 
 def open_to_write(path: str) -> BinaryIO:
-    """A new file, over what is there."""
+    """A new file, over what is there. One of an object store is there when it is closed, unless its `with` block raises anything."""
     system, name = file_system(path)
     if isinstance(system, LocalFileSystem):
         return open(name, "wb")
@@ -216,11 +225,18 @@ class _Written(io.RawIOBase):
             with _naming(self._path):
                 self._file.close()
 
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None and is_of_object_store(self._path):
+            with contextlib.suppress(Exception):  # of any file system; the first error says more
+                self._file.discard()
+            self._file.closed = True
+        self.close()
+
 
 def make_folders(path: str) -> None:
     """Makes a folder and those above it, as far as they are not there. An object store needs none, but a bucket that is there."""
     system, name = file_system(path)
-    if _is_of_object_store(path):
+    if is_of_object_store(path):
         check_bucket(path)
     else:
         system.makedirs(name, exist_ok=True)
@@ -231,7 +247,7 @@ def check_bucket(path: str) -> None:
     system, name = file_system(path)
     bucket = name.partition("/")[0]
     try:
-        is_there = not _is_of_object_store(path) or system.info(bucket)
+        is_there = not is_of_object_store(path) or system.info(bucket)
     except FileNotFoundError:
         is_there = False
     except Exception:  # not everybody who may read and write in a bucket may ask for it
@@ -282,11 +298,6 @@ def parallel_map(function: Callable, values: Iterable) -> list:
         return list(map(function, values))
     with futures.ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, values))
-
-
-def _is_of_object_store(path: str) -> bool:
-    """Whether a path begins with a bucket, in which folders are but beginnings of names."""
-    return path.partition("://")[0] in _OBJECT_STORES
 
 
 def _asked(request: Callable[[], _Found], path: str) -> _Found:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ul2_tasks.files.systems import open_to_write, read, size
+from ul2_tasks.files.systems import open_to_write, read, sizes
 from ul2_tasks.jobs.shards import JobShard
 
 _AT_A_TIME = 1 << 24  # hashes in memory, 128 MB
@@ -31,7 +31,7 @@ def write_hashes(path: str, hashes: Sequence[np.ndarray]) -> None:
 
 def count_repeated(paths: Sequence[str]) -> int:
     """How many ids are those of earlier ones, in all files together."""
-    passes, repeated = sum(map(size, paths)) // (_AT_A_TIME * _HASH.itemsize) + 1, 0
+    passes, repeated = sum(sizes(paths)) // (_AT_A_TIME * _HASH.itemsize) + 1, 0
     for remainder in range(passes):
         found = (np.frombuffer(read(path), _HASH) for path in paths)
         hashes = np.concatenate([np.zeros([0], _HASH), *(each[each % np.uint64(passes) == remainder] for each in found)])

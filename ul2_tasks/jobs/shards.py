@@ -1,7 +1,7 @@
 """The shards of a job: how it begins, which it has written, how one is written, and what is left of a job that was killed.
 
 The unit of work is a shard. A worker writes the files of a shard under temporary names, renames them, and then writes a record
-of them. Records have a folder of their own, with `begun.json`, which says what was asked for:
+of them. In an object store, where a file is there whole or not at all, they have their last names at once. Records have a folder of their own, with `begun.json`, which says what was asked for:
 
     FOLDER/train-00000-of-00002.parquet           a shard that is written,
     FOLDER/_parts/train-00000-of-00002.json       and its record
@@ -23,7 +23,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ul2_tasks.files.atomic import removed_on_failure
-from ul2_tasks.files.systems import exists, infos_of_present, make_folders, move, names_in, parallel_map, place, remove, size
+from ul2_tasks.files.systems import (
+    exists,
+    infos_of_present,
+    is_of_object_store,
+    make_folders,
+    move,
+    names_in,
+    parallel_map,
+    place,
+    remove,
+    size,
+)
 from ul2_tasks.jobs.claim import is_claim
 from ul2_tasks.jobs.manifest import differences, load_object, load_written, write_manifest
 from ul2_tasks.version import check_version
@@ -147,7 +158,7 @@ def write_shard(shard: JobShard, write: Callable[[], dict], where: Callable[[], 
         return
     try:
         record: Any = {**write(), **({"reads": shard.reads} if any(shard.reads) else {})}
-        for file in record.get("files", [record]):
+        for file in () if is_of_object_store(shard.folder) else record.get("files", [record]):
             _check_written(place(shard.folder, file["file"]), file["bytes"])
         write_manifest(shard.record, record)
     except OSError as error:
@@ -168,8 +179,11 @@ def _check_written(path: str, expected: int) -> None:
 def temporary_files(shard: JobShard) -> Iterator[list[str]]:
     """Gives a temporary path for each file of a shard. At the end of the block those that were written are renamed to their places.
 
-    If the block raises anything, they are removed.
+    If the block raises anything, they are removed. In an object store the paths are the last ones.
     """
+    if is_of_object_store(shard.folder):
+        yield [place(shard.folder, name) for name in shard.files]
+        return
     paths = [place(shard.records, f"{name}.{uuid.uuid4().hex}.tmp") for name in shard.files]
     with removed_on_failure(*paths, where=shard.folder):
         yield paths
@@ -180,9 +194,7 @@ def temporary_files(shard: JobShard) -> Iterator[list[str]]:
 
 def remove_records(records: str) -> None:
     """Removes what is in the folder of records, but for the claims: the folder goes with the last of these, see `claim.taken`."""
-    for name in names_in(records):
-        if not is_claim(name):
-            remove(place(records, name))
+    parallel_map(remove, (place(records, name) for name in names_in(records) if not is_claim(name)))
 
 
 def unfinished(folder: str) -> str | None:

@@ -132,7 +132,7 @@ class TableWriter:
             if kind is None:
                 self._writer.close()
                 self.entry = self._file.entry
-            self._file.close()
+            self._file.__exit__(kind, *error)
 
 
 def add_origins(table: TableWriter, files: Sequence[str], origins: Sequence[Origin]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -59,11 +60,10 @@ class PairWriter:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if self._file is None:
             return
-        self._file.close()
+        self._file.__exit__(kind, *error)
         if kind is None:
-            index = HashedFile(self._idx_path)
-            index.write(serialize(np.concatenate(self._lengths), self._dtype))
-            index.close()
+            with HashedFile(self._idx_path) as index:
+                index.write(serialize(np.concatenate(self._lengths), self._dtype))
             self.entries = {"bin": self._file.entry, "idx": index.entry}
 
 
@@ -87,12 +87,15 @@ class LinesWriter:
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
-            self._file.close()
+            self._file.__exit__(*error)
             self.entry = self._file.entry
 
 
 class HashedFile:
-    """A file that is written from its beginning to its end, with its size and SHA-256; pyarrow writes into it, too."""
+    """A file that is written from its beginning to its end, with its size and SHA-256; pyarrow writes into it, too.
+
+    For a `with` block that raises anything see `open_to_write`.
+    """
 
     def __init__(self, path: str):
         self._file, self._hash, self._bytes = open_to_write(path), hashlib.sha256(), 0
@@ -107,6 +110,12 @@ class HashedFile:
 
     def close(self) -> None:
         self._file.close()
+
+    def __enter__(self) -> HashedFile:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.__exit__(*error)
 
     @property
     def closed(self) -> bool:
