@@ -1,5 +1,6 @@
 """What is read from S3 and written there is, byte for byte, what it is on a disk, also where requests fail."""
 
+import contextlib
 import hashlib
 import itertools
 import re
@@ -160,12 +161,12 @@ def test_many_files_cost_few_requests(bucket, s3):
 @pytest.mark.parametrize("size", [1, 6 << 20], ids=["one request", "several parts"])
 def test_a_file_that_is_not_written_to_its_end_is_not_there(bucket, size, monkeypatch):
     system = systems.file_system(bucket)[0]
-    monkeypatch.setattr(type(system), "default_block_size", 5 << 20)
+    monkeypatch.setattr(system, "default_block_size", 5 << 20)
     overwrite(f"{bucket}/before", "before")
     for path in (f"{bucket}/before", f"{bucket}/new"):
-        with pytest.raises(ZeroDivisionError), systems.open_to_write(path) as file:
+        with contextlib.suppress(KeyboardInterrupt), systems.open_to_write(path) as file:
             file.write(bytes(size))
-            file.write(bytes(size // 0))
+            raise KeyboardInterrupt
     assert (systems.read(f"{bucket}/before"), systems.exists(f"{bucket}/new")) == (b"before", False)
 
 

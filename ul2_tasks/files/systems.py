@@ -50,7 +50,7 @@ def is_local(path: str) -> bool:
 
 
 def is_of_object_store(path: str) -> bool:
-    """Whether a path begins with a bucket, in which folders are but beginnings of names, and a file is there whole or not at all."""
+    """Whether a path begins with a bucket: there folders are but beginnings of names, and a file is whole or not there."""
     return path.partition("://")[0] in _OBJECT_STORES
 
 
@@ -195,7 +195,7 @@ def open_to_read(path: str) -> BinaryIO:
 
 
 def open_to_write(path: str) -> BinaryIO:
-    """A new file, over what is there. One of an object store is there when it is closed, unless its `with` block raises anything."""
+    """A new file, over what is there. In an object store it is there once it is closed, unless its `with` block raises anything."""
     system, name = file_system(path)
     if isinstance(system, LocalFileSystem):
         return open(name, "wb")

@@ -1,7 +1,8 @@
 """The shards of a job: how it begins, which it has written, how one is written, and what is left of a job that was killed.
 
 The unit of work is a shard. A worker writes the files of a shard under temporary names, renames them, and then writes a record
-of them. In an object store, where a file is there whole or not at all, they have their last names at once. Records have a folder of their own, with `begun.json`, which says what was asked for:
+of them. In an object store, where a file is whole or not there, they have their last names at once. Records have a folder of
+their own, with `begun.json`, which says what was asked for:
 
     FOLDER/train-00000-of-00002.parquet           a shard that is written,
     FOLDER/_parts/train-00000-of-00002.json       and its record
