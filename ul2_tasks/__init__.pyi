@@ -8,6 +8,8 @@ from ul2_tasks.denoisers.denoisers import CausalDenoiser as CausalDenoiser
 from ul2_tasks.denoisers.denoisers import Denoiser as Denoiser
 from ul2_tasks.denoisers.denoisers import SequentialDenoiser as SequentialDenoiser
 from ul2_tasks.denoisers.denoisers import SpanDenoiser as SpanDenoiser
+from ul2_tasks.denoisers.infilling import FIM_TOKENS as FIM_TOKENS
+from ul2_tasks.denoisers.infilling import FIMDenoiser as FIMDenoiser
 from ul2_tasks.denoisers.lengths import chunk_length as chunk_length
 from ul2_tasks.denoisers.objective import corrupt_spans as corrupt_spans
 from ul2_tasks.denoisers.objective import denoise as denoise

@@ -8,7 +8,6 @@ import seqio
 from tests.support import byte_vocabulary, described, flat
 from ul2_tasks import register
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.denoisers.lengths import example_lengths
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.sources.memory import MemoryDataSource
 
@@ -96,7 +95,7 @@ def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
         fewest, most = denoiser.noise_range(length)
         assert fewest <= part.is_noise.sum() <= most
         assert len(part.spans) == denoiser.noise_counts(length)[1]
-        longest = example_lengths(denoiser, length, mode_tokens=1)
+        longest = denoiser.example_lengths(length, mode_tokens=1)
         assert len(example["inputs"]) <= longest[0]
         assert len(example["targets"]) <= longest[1]
     assert max(len(part.chunk) for part in found) == described(task).solve(LENGTHS).full.length

@@ -8,7 +8,6 @@ import pytest
 from tests.support import denoiser_id
 from ul2_tasks import T5GEMMA2, UL2, SpanDenoiser
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.denoisers.lengths import example_lengths
 from ul2_tasks.denoisers.write import example_sizes, recipe, write_examples
 from ul2_tasks.order.order import noise_keys
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
@@ -41,7 +40,7 @@ def written(made_of, room, tokens, lengths, keys, starts=None):
 
 @pytest.mark.parametrize("denoiser", [T5GEMMA2[0], UL2[2]], ids=denoiser_id)
 def test_an_example_is_the_same_at_any_place_of_any_row_and_writes_nothing_beside(denoiser):
-    made_of, count, room = recipe_of(denoiser, 40), 30, np.array(example_lengths(denoiser, 40, len(SPECIAL.mode)))
+    made_of, count, room = recipe_of(denoiser, 40), 30, np.array(denoiser.example_lengths(40, len(SPECIAL.mode)))
     chunks = chunks_of(np.random.default_rng(2).integers(1, 41, count), 40)
     alone, sizes = written(made_of, room, *chunks)
     starts = np.random.default_rng(3).integers(0, 20, [count, 2])

@@ -38,6 +38,7 @@ from ul2_tasks import (
 from ul2_tasks.chat.by_name import open_renderer
 from ul2_tasks.chat.harmony import MARKERS
 from ul2_tasks.corpus.build_cache import build as build_cache
+from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
 from ul2_tasks.tasks.tf_data import reading_of
@@ -46,6 +47,7 @@ from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
 R1, S = T5GEMMA2[::4]
+FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
 SIZES = [5 + 7 * number % 31 for number in range(95)]  # of the documents, in words
 WORDS = sum(SIZES)
 ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's form spells
@@ -196,7 +198,7 @@ def renderer():
 @functools.cache
 def special(denoiser: Any) -> SpecialTokens:
     """The special ids of a denoiser, as the tokenizer's own."""
-    found = special_tokens(renderer().vocabulary, denoiser.mode)
+    found = special_tokens(renderer().vocabulary, denoiser.mode, own=denoiser.own_tokens)
     return SpecialTokens(found.sentinels, found.mode, found.eos, frozenset())
 
 
@@ -251,8 +253,10 @@ def own(element: Mapping[str, Any], key: str, shift: int) -> list[int]:
 
 def text_of(inputs: list[int], targets: list[int]) -> list[list[int]]:
     """The chunk of which an example was made, whose mode tells the denoiser; of a reply, what is said. None of other tasks."""
-    if inputs[0] not in (special(R1).mode + special(S).mode):
+    if inputs[0] not in (special(R1).mode + special(S).mode + special(FIM).mode):
         return []
+    if inputs[0] in special(FIM).mode:
+        return [invert({"inputs": inputs, "targets": targets}, FIM, special(FIM)).chunk.tolist()]
     if of_conversations() & {*inputs[1:-1]}:
         return [[id for id in targets if id not in of_conversations()]]
     denoiser = R1 if inputs[0] == special(R1).mode[0] else S
@@ -337,6 +341,11 @@ def register_task(corpus: str) -> str:
     """One task, whose documents are kept apart."""
     register_texts(corpus, denoisers=[R1], merge_examples=False)
     return "laws_r1"
+
+
+def register_filled(corpus: str) -> str:
+    """Documents apart, whose middle is filled in."""
+    return register_texts(corpus, 1, denoisers=[FIM], merge_examples=False)
 
 
 def register_two(corpus: str, weight: float = 2, weigh: str = "examples") -> str:
@@ -781,6 +790,7 @@ TEXTS = [
         for of, build, more in (
             ("", of_numbers(), {"lacks": {}}),
             (", documents apart, packed", of_numbers(register_task, pack=True), {"texts": IN_ROWS, "has_noise": False}),
+            (", whose middle is filled in, packed", of_numbers(register_filled, pack=True), {"texts": IN_ROWS}),
             (
                 " of two corpora by tokens",
                 of_numbers(functools.partial(register_two, weigh="tokens")),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import DENOISERS, denoiser_id
-from ul2_tasks import CausalDenoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks import CausalDenoiser, FIMDenoiser, SequentialDenoiser, SpanDenoiser
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.denoisers.write import made, recipe
 from ul2_tasks.tasks.preprocessors import corrupt_chunks
@@ -35,12 +35,19 @@ ANY = st.one_of(
         sentinel=st.booleans(),
     ),
     st.just(CausalDenoiser(mode=None)),
+    st.builds(
+        FIMDenoiser,
+        tokens=st.sampled_from(["qwen", "codellama"]),
+        rate=st.sampled_from([0.5, 1]),
+        loss=st.sampled_from(["all", "middle"]),
+        keep_first=st.integers(0, 3),
+    ),
 )
 
 
 def check(denoiser, lengths, keys, mode=(), eos=EOS, add_eos=(True, True)) -> None:
     """The laws of chunks of these lengths, with these keys."""
-    special = SpecialTokens(SENTINELS, tuple(mode), eos, frozenset())
+    special = SpecialTokens(SENTINELS[: len(denoiser.own_tokens) or None], tuple(mode), eos, frozenset())
     lengths, keys = np.array(lengths, np.int32), np.array(keys, np.uint64)
     chunks = [np.arange(1000, 1000 + length, dtype=np.int32) for length in lengths]
     common = {"denoiser": denoiser, "special": special, "length": int(lengths.max()), "add_eos": add_eos}

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
+
 from ul2_tasks.scalars import as_python, is_finite
+from ul2_tasks.tokenizers.special_ids import SpecialTokens, Token
 
 PLACEMENTS = ("t5", "uniform")
 SPLITS = ("fixed", "uniform")
@@ -35,6 +38,7 @@ class Denoiser:
         sentinel: whether each span has a sentinel, in the inputs and in the targets.
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
         needs_inputs_length: whether `sequence_length` must have inputs. It need not where they hold no token of the chunk.
+        lengths_follow_noise: whether nothing but the number of noise tokens decides the lengths of a chunk's inputs and targets.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Denoiser:
     sentinel: bool = True
     targets_end_in_eos: bool = True
     needs_inputs_length: bool = True
+    lengths_follow_noise: bool = True
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every kind is a dataclass
 
     def __post_init__(self):
@@ -74,6 +79,24 @@ class Denoiser:
         """Returns the fewest and the most noise tokens of a chunk of `length` tokens. All numbers between are equally likely."""
         noise, _ = self.noise_counts(length)
         return noise, noise
+
+    def example_lengths(self, length: int, mode_tokens: int, add_eos: tuple[bool, bool] = (True, True)) -> tuple[int, int]:
+        """Returns the longest inputs and targets, in tokens, that a chunk of `length` tokens can make."""
+        fewest, most = self.noise_range(length)
+        sentinels = self.noise_counts(length)[1] if self.sentinel else 0
+        targets_eos = add_eos[1] and self.targets_end_in_eos
+        return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + targets_eos
+
+    @property
+    def own_tokens(self) -> tuple[Token, ...]:
+        """Special tokens that it has in place of the mixture's sentinels, by their names or ids."""
+        return ()
+
+    def own_recipe(self, special: SpecialTokens, add_eos: tuple[bool, bool]) -> Any:
+        """What makes examples of ids and keys, see `infilling.Filling`; None for spans, of which lengths and keys decide all."""
+
+    def own_inverse(self, example: Mapping[str, ArrayLike], special: SpecialTokens) -> Any:
+        """The `reconstruction.Reconstruction` of an example that an own recipe made."""
 
     def _check(self, field: str, expected: str, valid: object) -> None:
         if not valid:

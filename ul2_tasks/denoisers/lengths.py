@@ -74,7 +74,7 @@ def chunk_length(
         mode_tokens = 0 if denoiser.mode is None else 1
 
     def longest(length: int) -> tuple[int, int]:
-        return example_lengths(denoiser, length, mode_tokens, add_eos)
+        return denoiser.example_lengths(length, mode_tokens, add_eos)
 
     def too_long(length: int) -> bool:
         inputs, targets = longest(length)
@@ -96,16 +96,6 @@ def chunk_length(
     if num_sentinels is not None:
         _check_sentinels(denoiser, length, num_sentinels)
     return Chunk(length, noise, spans, *longest(length))
-
-
-def example_lengths(
-    denoiser: Denoiser, length: int, mode_tokens: int, add_eos: tuple[bool, bool] = (True, True)
-) -> tuple[int, int]:
-    """The longest inputs and targets, in tokens, that a chunk of `length` tokens can make."""
-    fewest, most = denoiser.noise_range(length)
-    sentinels = sentinels_needed(denoiser, length)
-    targets_eos = add_eos[1] and denoiser.targets_end_in_eos
-    return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + targets_eos
 
 
 def sentinels_needed(denoiser: Denoiser, length: int) -> int:

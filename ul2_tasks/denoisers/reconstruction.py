@@ -16,12 +16,14 @@ from ul2_tasks.tokenizers.special_ids import SpecialTokens
 class Reconstruction:
     """What an example was made of: its chunk, [L] int64, in the order of the corpus; and the lengths of the noise spans, [k] int64.
 
-    `is_noise`, [L] bool, says which tokens of the chunk stand in the targets.
+    `is_noise`, [L] bool, says which tokens of the chunk are predicted, and `places`, [L] int64, where each is: in the targets if it
+    is noise, else in the inputs.
     """
 
     chunk: np.ndarray
     is_noise: np.ndarray
     spans: np.ndarray
+    places: np.ndarray
 
 
 def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: SpecialTokens) -> Reconstruction:
@@ -39,6 +41,8 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
     >>> found.chunk.tolist(), found.spans.tolist()
     ([11, 12, 13, 14, 15, 16, 17], [2, 1])
     """
+    if own := denoiser.own_inverse(example, special):
+        return own
     inputs = _without_eos(np.asarray(example["inputs"], np.int64), "inputs", special)
     targets = np.asarray(example["targets"], np.int64)
     if denoiser.targets_end_in_eos:
@@ -53,7 +57,7 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
             raise ValueError("inputs and targets must have no sentinels, got some.")
         if not targets.size:
             raise ValueError("targets must have at least one token, got an empty noise span.")
-        return _join([inputs], [targets])
+        return _join([inputs], [targets], len(special.mode), 0)
     if not in_inputs.size:
         raise ValueError("inputs must have a sentinel for each noise span, got none.")
     wanted = special.sentinels[: len(in_inputs)]
@@ -69,7 +73,7 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
     noise = [run[1:] for run in np.split(targets, in_targets)[1:]]
     if not all(run.size for run in noise):
         raise ValueError("targets must have at least one token after each sentinel, got an empty noise span.")
-    return _join(kept, noise)
+    return _join(kept, noise, len(special.mode), 1)
 
 
 def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarray:
@@ -80,18 +84,14 @@ def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarra
     return ids[:-1]
 
 
-def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray]) -> Reconstruction:
-    """The reconstruction of a chunk that is kept[0] noise[0] kept[1] noise[1] .. kept[k]; kept runs may be empty."""
+def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray], mode: int, sentinels: int) -> Reconstruction:
+    """The reconstruction of a chunk that is kept[0] noise[0] kept[1] noise[1] .. kept[k]; kept runs may be empty.
+
+    `mode` is how many tokens come before the inputs, and `sentinels` how many each span has.
+    """
     runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
     is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
-    return Reconstruction(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64))
-
-
-def places(reconstruction: Reconstruction, denoiser: Denoiser, special: SpecialTokens) -> np.ndarray:
-    """Where each token of a chunk is: its position in the inputs if it is kept, in the targets if it is noise, [L] int64."""
-    is_noise = reconstruction.is_noise
     # The number of sentinels before each token is that of the spans that have begun, its own included: the same in both.
-    sentinels = np.cumsum(is_noise & ~np.append(False, is_noise[:-1])) if denoiser.sentinel else 0
-    in_inputs = len(special.mode) + sentinels + np.cumsum(~is_noise) - 1
-    in_targets = sentinels + np.cumsum(is_noise) - 1
-    return np.where(is_noise, in_targets, in_inputs)
+    before = sentinels * np.cumsum(is_noise & ~np.append(False, is_noise[:-1]))
+    places = before + np.where(is_noise, np.cumsum(is_noise), mode + np.cumsum(~is_noise)) - 1
+    return Reconstruction(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64), places)

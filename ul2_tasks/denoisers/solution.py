@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.denoisers.lengths import Chunk, chunk_length, example_lengths
+from ul2_tasks.denoisers.lengths import Chunk, chunk_length
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows
@@ -56,7 +56,7 @@ def solve(
     `special_ids.special_tokens`.
     """
     denoiser, request = configuration.denoiser, configuration.special_tokens
-    special = request.tokens(vocabulary, denoiser.mode)
+    special = request.tokens(vocabulary, denoiser.mode, denoiser.own_tokens)
     if any(add_eos) and special.eos is None:
         raise ValueError(
             f"{vocabulary} must have an EOS for features with add_eos=True, but has none. Set seqio.Feature(add_eos=False)."
@@ -66,7 +66,7 @@ def solve(
             f"separate_documents must be False for documents that are kept apart (merge_examples=False), and for {vocabulary} if it"
             f" has no EOS, got True, merge_examples={configuration.merge_examples} and EOS {special.eos}. Set it to False."
         )
-    if example_lengths(denoiser, 1, len(special.mode), add_eos)[0] == 0:
+    if denoiser.example_lengths(1, len(special.mode), add_eos)[0] == 0:
         raise ValueError(
             f"denoiser {denoiser.name!r} must make inputs of at least one token, but makes none of a one-token document, which"
             " SeqIO's packing pairs with wrong targets. Give it a mode or a sentinel, or set seqio.Feature(add_eos=True) for the"
@@ -87,7 +87,8 @@ def check_rows(solutions: Iterable[Solution], rows: int, vocabulary: Vocabulary)
     """Raises a ValueError if examples can hold a sentinel, a mode or an EOS that a model's embedding has no row for."""
     used: set[int] = set()
     for each in solutions:
-        spans = each.full.spans if each.configuration.denoiser.sentinel else 0
+        denoiser = each.configuration.denoiser
+        spans = len(denoiser.own_tokens) or (each.full.spans if denoiser.sentinel else 0)
         used.update(each.special.sentinels[:spans], each.special.mode, each.special.ending)
     largest = max(used, default=0)
     if largest >= rows:

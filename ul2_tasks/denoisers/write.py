@@ -21,7 +21,7 @@ batch. `tasks.preprocessors` has the same arithmetic as a TensorFlow graph.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,18 @@ class Recipe(NamedTuple):
     inputs_end: np.ndarray
     targets_end: np.ndarray
 
+    @property
+    def loops(self):
+        """What makes its examples, and what says how long they are."""
+        return write_examples, example_sizes
+
 
 @functools.lru_cache(maxsize=256)
-def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Recipe:
+def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool]) -> Any:
     """A recipe of chunks of so many tokens at most. Raises a ValueError where one needs more sentinels than there are."""
     made = recipe_of_texts(denoiser, special, length, add_eos)
+    if not isinstance(made, Recipe):
+        return made
     spans = made.counts[:, 0]
     if denoiser.sentinel and spans.max() > len(special.sentinels):
         raise ValueError(
@@ -69,8 +76,10 @@ def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tup
 @functools.lru_cache(maxsize=256)
 def recipe_of_texts(
     denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tuple[bool, bool], splits_once: bool = False
-) -> Recipe:
-    """A recipe of texts of so many tokens at most, whatever number of sentinels they need."""
+) -> Any:
+    """A recipe of texts of so many tokens at most, whatever number of sentinels they need; or the denoiser's own."""
+    if own := denoiser.own_recipe(special, add_eos):
+        return own
     each = [(denoiser.noise_counts(tokens)[1], *denoiser.noise_range(tokens)) for tokens in range(1, length + 1)]
     counts = np.array([(0, 0, 0), *each], np.int32)
     _check_counts(denoiser, counts)
@@ -94,13 +103,13 @@ def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
         )
 
 
-_mix = part_of_compiled(mix)  # of one uint64; it is the streams' own, and never changes
+mixed = part_of_compiled(mix)  # of one uint64; it is the streams' own, and never changes
 
 
 @part_of_compiled
-def _draw_below(bound, key, number):
+def draw_below(bound, key, number):
     """Draw `number`, from 1, of a key: an integer in [0, bound), of whose probabilities none is off by more than 2^-32."""
-    return np.int64((_mix(key + np.uint64(number) * _GOLDEN) >> _32) * np.uint64(bound) >> _32)
+    return np.int64((mixed(key + np.uint64(number) * _GOLDEN) >> _32) * np.uint64(bound) >> _32)
 
 
 @part_of_compiled
@@ -124,7 +133,7 @@ def _draw_composition(total, parts, key, is_taken, composition):
     """
     for step in range(parts - 1):
         last = total - parts + step
-        place = _draw_below(last + 1, key, step + 1)
+        place = draw_below(last + 1, key, step + 1)
         is_taken[last if is_taken[place] else place] = True
     part, start = 0, 0
     for place in range(total - 1):
@@ -139,7 +148,7 @@ def _draw_composition(total, parts, key, is_taken, composition):
 def _draw_noise(recipe, length, key):
     """How many tokens of a text are noise. It has `length` tokens, at least one."""
     fewest, most = np.int64(recipe.counts[length, 1]), np.int64(recipe.counts[length, 2])
-    return fewest + _draw_below(most - fewest + 1, _mix(~key), 1) if recipe.is_drawn else fewest
+    return fewest + draw_below(most - fewest + 1, mixed(~key), 1) if recipe.is_drawn else fewest
 
 
 @part_of_compiled
@@ -149,9 +158,9 @@ def _draw_spans(recipe, length, key, is_taken, kept, noise):
     The text has `length` tokens, at least one. `is_taken` is all False before and after.
     """
     spans, noise_tokens = np.int64(recipe.counts[length, 0]), _draw_noise(recipe, length, key)
-    noise_key, kept_key = _mix(~key), _mix(~(key + _GOLDEN))
+    noise_key, kept_key = mixed(~key), mixed(~(key + _GOLDEN))
     if recipe.is_drawn:
-        noise_key = _mix(noise_key ^ _GOLDEN)  # so that the span lengths do not depend on the draw of their sum
+        noise_key = mixed(noise_key ^ _GOLDEN)  # so that the span lengths do not depend on the draw of their sum
     _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
     if recipe.is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
         _draw_composition(length - noise_tokens + 2, spans + 1, kept_key, is_taken, kept)
@@ -166,11 +175,11 @@ def _draw_spans(recipe, length, key, is_taken, kept, noise):
 @part_of_compiled
 def _text_key(key, text):
     """The key of a text of an example, by its number among all, empty ones included; `key` is the example's, and the first's."""
-    return _mix(key + np.uint64(text) * _GOLDEN) if text else key
+    return mixed(key + np.uint64(text) * _GOLDEN) if text else key
 
 
 @part_of_compiled
-def _copied(values, start, count, row, at):
+def copied(values, start, count, row, at):
     """Writes `count` values into `row`, from place `at` on. Returns the place after them."""
     to, given = np.uint64(at), np.uint64(start)  # no index is negative, so none is counted from the end: a third faster
     for place in range(np.uint64(count)):
@@ -195,7 +204,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
         token, key = starts[example], keys[example]
         own_inputs, own_targets = inputs[rows[example]], targets[rows[example]]
         start, target = places[example, 0], places[example, 1]
-        place = _copied(mode, 0, len(mode), own_inputs, start)
+        place = copied(mode, 0, len(mode), own_inputs, start)
         first, last = firsts[example], firsts[example + 1] - 1
         used = 0  # sentinels
         for piece in range(first, last + 1):
@@ -207,18 +216,18 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
             else:
                 spans = _draw_spans(recipe, length, _text_key(key, (piece - first) // 2), is_taken, kept, noise)
             for span in range(spans):
-                place = _copied(tokens, token, kept[span], own_inputs, place)
+                place = copied(tokens, token, kept[span], own_inputs, place)
                 token += kept[span]
                 if len(sentinels):
-                    place = _copied(sentinels, used, 1, own_inputs, place)
-                    target = _copied(sentinels, used, 1, own_targets, target)
+                    place = copied(sentinels, used, 1, own_inputs, place)
+                    target = copied(sentinels, used, 1, own_targets, target)
                 used += 1
-                target = _copied(tokens, token, noise[span], own_targets, target)
+                target = copied(tokens, token, noise[span], own_targets, target)
                 token += noise[span]
-            place = _copied(tokens, token, kept[spans], own_inputs, place)
+            place = copied(tokens, token, kept[spans], own_inputs, place)
             token += kept[spans]
-        place = _copied(inputs_end, 0, len(inputs_end), own_inputs, place)
-        target = _copied(targets_end, 0, len(targets_end), own_targets, target)
+        place = copied(inputs_end, 0, len(inputs_end), own_inputs, place)
+        target = copied(targets_end, 0, len(targets_end), own_targets, target)
         sizes[example, 0], sizes[example, 1] = place - start, target - places[example, 1]
     return sizes
 
@@ -246,17 +255,18 @@ def example_sizes(recipe, pieces, firsts, keys):
 
 
 def made(
-    recipe: Recipe, tokens: np.ndarray, pieces: np.ndarray, firsts: np.ndarray, keys: np.ndarray
+    recipe: Any, tokens: np.ndarray, pieces: np.ndarray, firsts: np.ndarray, keys: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Inputs and targets, [tokens] int32 each, of examples one after the other, and their sizes, [n, 2] int64.
 
     The examples' tokens, int32, are one after the other, too. For the rest see `write_examples`.
     """
-    sizes = example_sizes(recipe, pieces, firsts, keys)
+    write, sizes_of = recipe.loops
+    sizes = sizes_of(recipe, pieces, firsts, keys)
     starts = np.append(0, np.cumsum(pieces, dtype=np.int64))[firsts[:-1]]
     features = [np.zeros([1, total], np.int32) for total in sizes.sum(axis=0).tolist()]
     places = np.cumsum(sizes, axis=0) - sizes
-    write_examples(recipe, tokens, starts, pieces, firsts, keys, np.zeros_like(starts), places, *features)
+    write(recipe, tokens, starts, pieces, firsts, keys, np.zeros_like(starts), places, *features)
     return [feature[0] for feature in features], sizes
 
 

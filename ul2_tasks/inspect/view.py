@@ -20,7 +20,7 @@ from ul2_tasks.chat.reading import read_conversations
 from ul2_tasks.chat.segments import HEADER, KIND, LENGTH, Conversations, kind_name
 from ul2_tasks.corpus.image_text import checked
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.denoisers.reconstruction import invert, places
+from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, SPAN_ID, TOKEN_FEATURES, Feature, token_features
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.inspect.printing import ranges_in_words
@@ -304,7 +304,7 @@ def _denoised(
     """
     whole = invert(example, denoiser, special)
     begins = begins[(begins > 0) & (begins < len(whole.chunk))]
-    are_noise, at = whole.is_noise[begins], places(whole, denoiser, special)[begins]
+    are_noise, at = whole.is_noise[begins], whole.places[begins]
     ids = {key: example[key].tolist() for key in TOKEN_FEATURES}
     borders = {"inputs": at[~are_noise].tolist(), "targets": at[are_noise].tolist()}
     numbers = {"chunk": len(whole.chunk), "noise": int(whole.is_noise.sum()), "spans": len(whole.spans)}

@@ -165,7 +165,8 @@ class HasDenoisers(Protocol):
 def special_tokens_of(description: HasDenoisers) -> SpecialTokensRequest:
     """The sentinels and modes of all denoisers."""
     modes = tuple(dict.fromkeys(denoiser.mode for denoiser in description.denoisers))
-    return SpecialTokensRequest(description.sentinels, description.modes, mode_names=modes)
+    own = tuple(dict.fromkeys(denoiser.own_tokens for denoiser in description.denoisers if denoiser.own_tokens))
+    return SpecialTokensRequest(description.sentinels, description.modes, modes, own)
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -19,6 +19,7 @@ from ul2_tasks.denoisers.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoisers.denoisers import PIECES as EACH_PIECE
+from ul2_tasks.denoisers.infilling import FIMDenoiser
 from ul2_tasks.denoisers.lengths import budgets
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
@@ -114,9 +115,10 @@ class ImageText(Description):
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens):
             raise ValueError(f"image_tokens must be ImageTokens, got {self.image_tokens!r}.")
-        if causal := [denoiser.name for denoiser in self.denoisers if isinstance(denoiser, CausalDenoiser)]:
+        if causal := [each.name for each in self.denoisers if isinstance(each, CausalDenoiser | FIMDenoiser)]:
             raise ValueError(
-                f"denoisers must not be a CausalDenoiser, got {causal}. Pass a SequentialDenoiser, and split='last_image'."
+                f"denoisers must mask spans, as no CausalDenoiser and no FIMDenoiser does, got {causal}. Pass a SequentialDenoiser,"
+                " and split='last_image'."
             )
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:

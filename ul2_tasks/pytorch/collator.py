@@ -127,7 +127,8 @@ class UL2DataCollator:
         )
         self._row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, task_id=task_id)
         self._row_format.check_start(pads_with_0(vocabulary))
-        request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers))
+        own = tuple(denoiser.own_tokens for denoiser in self._denoisers if denoiser.own_tokens)
+        request = SpecialTokensRequest(sentinels, modes, tuple(denoiser.mode for denoiser in self._denoisers), own)
         solutions = [
             solve(sequence_length, vocabulary, DenoisingConfiguration(denoiser, request, chunk_tokens))
             for denoiser in self._denoisers
@@ -270,6 +271,8 @@ class UL2DataCollator:
             return None, None
         if told not in names:
             raise ValueError(f"{_name(number)} its {DENOISER!r} must be one of {names}, got {told!r}.")
+        if spans is not None and self._denoisers[names.index(told)].own_tokens:
+            raise ValueError(f"{_name(number)} its {SPANS!r} must be left out for {told!r}, which masks none, got {spans!r:.100}.")
         return names.index(told), spans
 
     def _mask(

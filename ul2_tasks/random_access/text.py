@@ -6,14 +6,14 @@ import dataclasses
 import hashlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoisers.write import Recipe, example_sizes, recipe, write_examples
+from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES, Feature
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.ranges import Ranges
@@ -150,12 +150,13 @@ class Text:
 
     @property
     def fixed_sizes(self) -> tuple[tuple[int, ...], ...] | None:
-        chunks = ((solution.configuration.denoiser, solution.full.length) for solution in self.solutions)
-        are_fixed = all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
+        chunks = [(solution.configuration.denoiser, solution.full.length) for solution in self.solutions]
+        follow = all(denoiser.lengths_follow_noise for denoiser, _ in chunks)
+        are_fixed = follow and all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
         return tuple((each.full.inputs, each.full.targets) for each in self.solutions) if are_fixed else None
 
     @cached_property
-    def recipes(self) -> tuple[Recipe, ...]:
+    def recipes(self) -> tuple[Any, ...]:
         """Those of the readers."""
         found = ((each.configuration.denoiser, each.special, each.full.length, each.add_eos) for each in self.solutions)
         return tuple(recipe(*each) for each in found)
@@ -276,7 +277,7 @@ class Apart(Text):
 class MadeText(NamedTuple):
     """Chunks that are read, see `kinds.Made`: the tokens of `ranges`, one range's after the other's."""
 
-    recipes: tuple[Recipe, ...]
+    recipes: tuple[Any, ...]
     ranges: Ranges
     keys: np.ndarray
     tokens: np.ndarray
@@ -288,19 +289,21 @@ class MadeText(NamedTuple):
         starts = np.cumsum(lengths) - lengths
         for recipe_, of in by_kind(self.recipes, self.ranges.kinds):
             chunks = starts[of], lengths[of].astype(np.int32), np.arange(len(of) + 1), self.keys[of]
-            write_examples(recipe_, self.tokens, *chunks, rows[of], places[of], *(written[key] for key in TOKEN_FEATURES))
+            write, _ = recipe_.loops
+            write(recipe_, self.tokens, *chunks, rows[of], places[of], *(written[key] for key in TOKEN_FEATURES))
         mark_text(rows, places, self.sizes, written)
 
 
-def sizes_of(recipes: Sequence[Recipe], ranges: Ranges, keys: np.ndarray) -> np.ndarray:
+def sizes_of(recipes: Sequence[Any], ranges: Ranges, keys: np.ndarray) -> np.ndarray:
     """How long inputs and targets of chunks are, [n, 2] int64; `keys`, [n] uint64, are those of their noise."""
     found = np.zeros([len(ranges.kinds), len(TOKEN_FEATURES)], np.int64)
     for recipe_, of in by_kind(recipes, ranges.kinds):
-        found[of] = example_sizes(recipe_, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
+        _, sizes = recipe_.loops
+        found[of] = sizes(recipe_, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
     return found
 
 
-def by_kind(recipes: Sequence[Recipe], kinds: np.ndarray) -> Iterator[tuple[Recipe, np.ndarray]]:
+def by_kind(recipes: Sequence[Any], kinds: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
     """The recipe of each kind that occurs, and which examples are of it, [m] int64."""
     for number in np.flatnonzero(np.bincount(kinds)).tolist():
         yield recipes[number], np.flatnonzero(kinds == number)

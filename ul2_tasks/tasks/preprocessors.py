@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -23,10 +24,10 @@ import tensorflow as tf
 
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.denoisers.write import recipe
+from ul2_tasks.denoisers.write import Recipe, made, recipe
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.order.permutation import GOLDEN, MULTIPLIERS
-from ul2_tasks.tasks.graphs import no_autograph, traced_once
+from ul2_tasks.tasks.graphs import no_autograph, python_op, ragged, traced_once
 from ul2_tasks.tasks.vocabulary import id_shift, special_in_seqio
 from ul2_tasks.tokenizers.special_ids import (
     Mode,
@@ -220,6 +221,8 @@ def corrupt_chunks(
     Where a chunk has fewer spans than others, the run without a token stands for the sentinels of those that it lacks.
     """
     made_of = recipe(denoiser, special, length, add_eos)
+    if not isinstance(made_of, Recipe):
+        return _made_by_own_recipe(made_of, tokens, keys)
     rows = tokens.nrows(tf.int32)
     kept, noise = _spans(made_of.counts, made_of.is_uniform, tf.cast(tokens.row_lengths(), tf.int32), keys)
     most = noise.shape[1]
@@ -249,6 +252,17 @@ def corrupt_chunks(
         "inputs": written(mode, in_turn(kept_run[:, :-1], sentinel), kept_run[:, -1:], inputs_end),
         "targets": written(in_turn(sentinel, noise_run[:, :-1]), targets_end),
     }
+
+
+def _made_by_own_recipe(recipe: Any, tokens: tf.RaggedTensor, keys: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """By machine code: no graph has the arithmetic of a denoiser with a recipe of its own."""
+
+    def make(ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray) -> list[np.ndarray]:
+        features, sizes = made(recipe, ids, lengths, np.arange(len(lengths) + 1), keys)
+        return [*features, *sizes.T]
+
+    arrays = python_op(make, [tokens.flat_values, tokens.row_lengths(), keys], [tf.int32] * 2 + [tf.int64] * 2)
+    return {key: ragged(*of) for key, of in zip(TOKEN_FEATURES, zip(arrays[:2], arrays[2:]))}
 
 
 def _spans(counts: np.ndarray, is_uniform: bool, lengths: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -53,20 +53,23 @@ class SpecialTokens:
 class SpecialTokensRequest:
     """What a user asks for as sentinels and modes. The ids are looked up later, so that making it opens no vocabulary.
 
-    For `sentinels` and `modes` see `special_tokens`. `mode_names` are the modes of all denoisers that share the corpus.
+    For `sentinels` and `modes` see `special_tokens`. `mode_names` are the modes of all denoisers that share the corpus,
+    and `own` the tokens that some have in place of sentinels.
     """
 
     sentinels: Sentinels | None = None
     modes: Mapping[str, Mode] | None = None
     mode_names: tuple[str | None, ...] = ()
+    own: tuple[tuple[Token, ...], ...] = ()
 
-    def tokens(self, vocabulary: Vocabulary, mode: str | None) -> SpecialTokens:
-        """The special ids of a denoiser of this mode; see `special_tokens`."""
-        return special_tokens(vocabulary, mode, self.sentinels, self.modes)
+    def tokens(self, vocabulary: Vocabulary, mode: str | None, own: tuple[Token, ...] = ()) -> SpecialTokens:
+        """The special ids of a denoiser of this mode, with tokens of its own or those of all; see `special_tokens`."""
+        return special_tokens(vocabulary, mode, self.sentinels, self.modes, own)
 
     def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become. A mode that is given as a text adds none."""
-        reserved = (self.tokens(vocabulary, name).reserved for name in {*self.mode_names} or {None})
+        asked = [*((name, ()) for name in {*self.mode_names} or {None}), *((None, own) for own in self.own)]
+        reserved = (self.tokens(vocabulary, *each).reserved for each in asked)
         return frozenset().union(*reserved) - (set() if vocabulary.uses_0 else {0})
 
     def by_id(self, vocabulary: Vocabulary) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
@@ -111,6 +114,7 @@ def special_tokens(
     mode: str | None,
     sentinels: Sentinels | None = None,
     modes: Mapping[str, Mode] | None = None,
+    own: tuple[Token, ...] = (),
 ) -> SpecialTokens:
     """Finds and checks the special ids of a denoiser.
 
@@ -124,6 +128,7 @@ def special_tokens(
         modes: what stands for each mode: an id; the name of a special token; a list of these; or any other
             text, which is tokenized and whose length counts in the budget. A mode that is not given must be a single piece of the
             vocabulary.
+        own: tokens that the denoiser has in place of sentinels, by their names or ids, which may have a role in the tokenizer.
 
     Raises:
         ValueError: no examples can be made with the vocabulary, see `base.Vocabulary.check`; a sentinel or mode is no token of it,
@@ -136,12 +141,17 @@ def special_tokens(
     """
     vocabulary.check()
     by_id, modes_by_id = SpecialTokensRequest(sentinels, modes).by_id(vocabulary)
-    return _special_tokens(vocabulary, mode, by_id, tuple((modes_by_id or {}).items()))
+    of_denoiser = _ids_of(vocabulary, "tokens", own)
+    return _special_tokens(vocabulary, mode, by_id, tuple((modes_by_id or {}).items()), of_denoiser)
 
 
 @functools.lru_cache(maxsize=64)
 def _special_tokens(
-    vocabulary: Vocabulary, mode: str | None, by_id: tuple[int, ...] | str | None, modes: tuple[tuple[str, Any], ...]
+    vocabulary: Vocabulary,
+    mode: str | None,
+    by_id: tuple[int, ...] | str | None,
+    modes: tuple[tuple[str, Any], ...],
+    own: tuple[int, ...],
 ) -> SpecialTokens:
     """The mixtures of a vocabulary, of which there may be hundreds, mostly ask for the same."""
     of_modes = dict(modes)
@@ -152,8 +162,8 @@ def _special_tokens(
     reserved = {id for value in of_modes.values() if not isinstance(value, str) for id in np.atleast_1d(value).tolist()}
     if not is_text:
         reserved |= set(mode_ids)
-    sentinel_ids = _sentinel_ids(vocabulary, by_id, reserved)
-    _check_ids(vocabulary, "sentinels", sentinel_ids)
+    sentinel_ids = own or _sentinel_ids(vocabulary, by_id, reserved)
+    _check_ids(vocabulary, "tokens" if own else "sentinels", sentinel_ids, may_have_roles=bool(own))
     if not is_text:
         _check_ids(vocabulary, f"mode {mode!r}", mode_ids)
     elif {*padding, vocabulary.eos_id} & set(mode_ids):
@@ -322,7 +332,7 @@ def _sentinel_ids(vocabulary: Vocabulary, sentinels: tuple[int, ...] | str | Non
     return tuple(ids) if sentinels else tuple(id for id in ids if id not in reserved)
 
 
-def _check_ids(vocabulary: Vocabulary, what: str, ids: Sequence[int]) -> None:
+def _check_ids(vocabulary: Vocabulary, what: str, ids: Sequence[int], may_have_roles: bool = False) -> None:
     """Refuses ids that text needs, or that the files beside a tokenizer give a meaning."""
     meanings = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"} | ({} if vocabulary.uses_0 else {0: "padding"})
     if twice := sorted({id for id in ids if list(ids).count(id) > 1}) if len(set(ids)) < len(ids) else []:
@@ -340,7 +350,7 @@ def _check_ids(vocabulary: Vocabulary, what: str, ids: Sequence[int]) -> None:
                 f"{what} must be ids of tokens that text does not contain, got {id}, the ordinary token {name!r}. Choose"
                 " control, user-defined or unused pieces. See docs/help/troubleshooting.md#a-sentinel-is-rejected."
             )
-        if purpose := vocabulary.tokens.roles.get(name):
+        if (purpose := vocabulary.tokens.roles.get(name)) and not may_have_roles:
             raise ValueError(
                 f"{what} must be ids of tokens that nothing else needs, got {id}, the token {name!r}, which is {purpose}."
                 " Choose unused or reserved tokens, or add tokens for this. See"
