@@ -16,6 +16,7 @@ ALLOWED = {
             "ul2_tasks/chat/choices.py write",
             "ul2_tasks/denoisers/pieces.py _cause",
             "ul2_tasks/denoisers/pieces.py find_causes",
+            "ul2_tasks/denoisers/infilling.py write_filled",
             "ul2_tasks/denoisers/write.py write_examples",
             "ul2_tasks/store/ngrams.py _scan",
         ),
