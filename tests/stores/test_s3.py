@@ -12,10 +12,12 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
+import ul2_tasks
 from tests import programs
 from tests.stores.object_stores import HOST, error, faults, free_port
 from tests.stores.small_corpus import FILES, cached, examples, failure_of, plain, texts, tokens_of
 from ul2_tasks.cli import main
+from ul2_tasks.corpus.made_of import changes, reads_of
 from ul2_tasks.files import systems
 from ul2_tasks.files.listing import contents, list_files, stamps
 from ul2_tasks.store.read import Store
@@ -145,11 +147,18 @@ def test_the_indexes_of_pairs_are_read_side_by_side(remote_cache, s3):
 def test_many_files_cost_few_requests(bucket, s3):
     system = systems.file_system(bucket)[0]
     system.pipe({f"{bucket}/many/part-{number:03}.txt": b"a" for number in range(40)} | {f"{bucket}/many/other": b"a"})
-    for pattern in ("many/part-*.txt", "many/*.txt", "many", "man*/part-*.txt"):
+    system.pipe({f"{bucket}/days/{number:02}/part.jsonl": texts(number).encode() for number in range(20)})
+    for pattern in ("many/part-*.txt", "many/*.txt", "many", "man*/part-*.txt", "days/*/*.jsonl", "days"):
         s3.reset()
         paths = list_files(f"{bucket}/{pattern}")
-        assert len(paths) == {"many": 41}.get(pattern, 40)
+        assert len(paths) == {"many": 41, "days/*/*.jsonl": 20, "days": 20}.get(pattern, 40)
         assert len(s3.requests) <= 4, s3.requests
+    s3.reset()
+    source = ul2_tasks.open_source(f"{bucket}/days/*/*.jsonl")
+    before = reads_of(source)
+    assert len(s3.requests) <= 6, "a list, and the fields of the first file"
+    overwrite(f"{bucket}/days/07/part.jsonl", texts(1))
+    assert changes(before, reads_of(source))[0].startswith(f"{bucket}/days/07/part.jsonl was")
     paths = list_files(f"{bucket}/many/*.txt")
     for ask in (contents, stamps, systems.sizes):
         s3.reset()

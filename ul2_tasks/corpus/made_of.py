@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ul2_tasks.files.listing import real_path
-from ul2_tasks.files.listing import stamps as stamps_of
 from ul2_tasks.files.retries import ReadError
 from ul2_tasks.sources.base import RecordSource
 from ul2_tasks.sources.files import Shard
@@ -27,7 +26,7 @@ def reads_of(source: RecordSource) -> dict[str, list[list[str]]]:
     """What each shard of each split is made of now; two empty texts where the source does not tell."""
     found: dict[str, list[list[str]]] = {}
     for splits in source.groups:
-        shards, stamps = source.shards(splits[0]), _stamps(source, splits[0])
+        shards, stamps = source.shards(splits[0]), source.stamps(splits[0])
         if stamps:
             parts = [[_part(shard), stamps[shard.path]] for shard in shards]
         else:
@@ -39,15 +38,9 @@ def reads_of(source: RecordSource) -> dict[str, list[list[str]]]:
 
 def files_of(source: RecordSource, split: str) -> dict[str, str]:
     """What a split is made of as a whole: each file with its size and time."""
-    if stamps := _stamps(source, split):
+    if stamps := source.stamps(split):
         return {real_path(path): stamp for path, stamp in sorted(stamps.items())}
     return {"files": found} if (found := source.contents(split)) else {}
-
-
-def _stamps(source: RecordSource, split: str) -> dict[str, str]:
-    """The size and time of each file of a split, as they are now."""
-    files = source.files(split)
-    return dict(zip(files, stamps_of(files)))
 
 
 def _part(shard: Shard) -> str:

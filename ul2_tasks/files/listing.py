@@ -28,7 +28,12 @@ _ENDING = re.compile(r"\.[a-z]+$")  # of a file's name
 
 
 def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
-    """The files that paths, globs and folders name. A folder means all files in it and below it.
+    """The files that paths, globs and folders name, see `listed`."""
+    return list(listed(patterns))
+
+
+def listed(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> dict[str, dict[str, Any]]:
+    """What the file system says of each file that paths, globs and folders name. A folder means all files in it and below it.
 
     Each file is listed once. The patterns keep their order, and the files of one pattern are sorted. Files and folders whose
     names begin with "." or "_" are left out, as other tools do, unless the pattern spells that beginning.
@@ -37,7 +42,7 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
         ValueError: a pattern names no file, or only hidden ones; a folder contains a link to a folder; no file system is
             installed for the pattern's protocol.
     """
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
     for pattern in [patterns] if isinstance(patterns, str | os.PathLike) else patterns:
         pattern = os.path.expanduser(os.fspath(pattern))
         names = _expand(pattern)
@@ -45,13 +50,20 @@ def list_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> lis
             check_bucket(pattern)
             raise ValueError(_no_match(pattern))
         for name in sorted(names):
-            found.setdefault(os.path.normpath(name) if is_local(name) else name, name)
-    return list(found.values())
+            found.setdefault(os.path.normpath(name) if is_local(name) else name, (name, names[name]))
+    files = dict(found.values())
+    unsaid = [name for name in files if files[name].get("size") is None]  # in a web server's list
+    return files | dict(zip(unsaid, infos(unsaid)))
 
 
 def stamps(paths: Sequence[str]) -> list[str]:
-    """The size of each file, and what else tells that it was changed: another text after each change."""
-    return [", ".join(filter(None, [f"{found['size']} bytes", mark(found)])) for found in infos(paths)]
+    """`stamp` of each file."""
+    return list(map(stamp, infos(paths)))
+
+
+def stamp(found: Mapping[str, Any]) -> str:
+    """The size of a file, and what else tells that it was changed: another text after each change."""
+    return ", ".join(filter(None, [f"{found['size']} bytes", mark(found)]))
 
 
 def mark(found: Mapping[str, Any]) -> str:
@@ -75,11 +87,14 @@ def _read_once(path: str, _: str) -> bytes:
     return read(path)
 
 
-def contents(paths: Sequence[str]) -> str:
-    """Files in few words, others once one of them is changed, or another: by what its path leads to, its size and its time."""
+def contents(paths: Sequence[str], known: Mapping[str, str] | None = None) -> str:
+    """Files in few words, others once one of them is changed, or another: by what its path leads to, its size and its time.
+
+    `known` are the stamps of remote files; they are asked for where it is left out.
+    """
     paths = list(map(local_path, paths))
     remote = [path for path in paths if not is_local(path)]
-    stamped = dict(zip(remote, stamps(remote)))
+    stamped = dict(zip(remote, stamps(remote))) if known is None else {path: known[path] for path in remote}
     told = [(_unstripped(path), stamped[path]) if path in stamped else _told(path) for path in paths]
     return f"{len(paths)} files, sha256 {hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
 
@@ -105,12 +120,12 @@ def real_path(path: str) -> str:
     return os.path.realpath(path) if is_local(path) else path
 
 
-def _expand(pattern: str) -> list[str]:
+def _expand(pattern: str) -> dict[str, dict[str, Any]]:
     """The files that a pattern names, by one listing of what may match; a file system can be slow to answer for each."""
     system, path = fsspec.core.url_to_fs(pattern) if is_local(pattern) else file_system(pattern)  # the first makes it absolute
     found = info(path if is_local(pattern) else pattern)  # asked first: a file's name may have [brackets], which a glob has too
     if found is not None and found["type"] != "directory":
-        names = [path]
+        names, listed = [path], {path: found}
     elif found is not None:
         listed = below(system, path)
         names = _visible(list(listed), path)
@@ -121,7 +136,7 @@ def _expand(pattern: str) -> list[str]:
         listed = matching(system, path)
         is_file = os.path.isfile if is_local(pattern) else lambda name: listed[name]["type"] == "file"
         names = _visible(list(filter(is_file, listed)), path)
-    return names if is_local(pattern) else [system.unstrip_protocol(name) for name in names]
+    return {name if is_local(pattern) else system.unstrip_protocol(name): listed[name] for name in names}
 
 
 def _visible(paths: Sequence[str], pattern: str) -> list[str]:

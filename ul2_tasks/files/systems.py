@@ -13,7 +13,7 @@ import io
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, TypeVar
 
@@ -154,10 +154,15 @@ def size(path: str) -> int:
 
 def sizes(paths: Sequence[str]) -> list[int]:
     """The sizes of files, in bytes."""
-    found = [each.get("size") for each in infos(paths)]
-    if None in found:
-        raise OSError(f"{paths[found.index(None)]} must have a size that its server says. Use one that says it in Content-Length.")
-    return [int(each) for each in found if each is not None]
+    return sizes_of(paths, infos(paths))
+
+
+def sizes_of(paths: Sequence[str], found: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The sizes of files, of what their file system has said."""
+    counts = [each.get("size") for each in found]
+    if None in counts:
+        raise OSError(f"{paths[counts.index(None)]} must have a size that its server says. Use one that says it in Content-Length.")
+    return [int(each) for each in counts if each is not None]
 
 
 def read(path: str) -> bytes:

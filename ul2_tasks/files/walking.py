@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -26,12 +26,17 @@ def matching(system: AbstractFileSystem, pattern: str) -> dict[str, dict[str, An
     """What the file system says of each file and folder that matches a glob, by name."""
     if (magic := _MAGIC.search(pattern)) is None:
         return {}
-    if not _is_of_fsspec(system, "find") or not _is_of_fsspec(system, "glob"):
-        return retried(lambda: system.glob(pattern, detail=True), pattern)
     start = pattern.rfind("/", 0, magic.start()) + 1
     depth = None if "**" in pattern else pattern.count("/", start) + 1
+    found: Iterable[dict[str, Any]]
+    if not _is_of_fsspec(system, "find") and depth != 1:  # a list of all below takes fewer requests than one of each folder
+        found = below(system, pattern[:start]).values()
+    elif not _is_of_fsspec(system, "glob"):
+        return retried(lambda: system.glob(pattern, detail=True), pattern)
+    else:
+        found = _walk(system, pattern[:start], depth)
     matches = re.compile(glob_translate(pattern)).match
-    return {each["name"]: each for each in _walk(system, pattern[:start], depth) if matches(each["name"])}
+    return {each["name"]: each for each in found if matches(each["name"])}
 
 
 def _walk(system: AbstractFileSystem, folder: str, depth: int | None) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
+from ul2_tasks.files.listing import stamps
 from ul2_tasks.sources.files import Shard, numbered
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.words import CannotTellError, code_of, plain, words_of
@@ -108,6 +109,11 @@ class RecordSource(DataSource):
     def files(self, split: str) -> list[str]:
         """The files that the shards of a split are of; none of a source that reads no files of its own."""
         return []
+
+    def stamps(self, split: str) -> dict[str, str]:
+        """The size of each of these files, and what else tells that it was changed, as they are now."""
+        files = self.files(split)
+        return dict(zip(files, stamps(files)))
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         """How many rows a shard has that was read to its end: so many `records`, and `last` is where a late one is."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from ul2_tasks.files import listing
+from ul2_tasks.files import listing, systems
 from ul2_tasks.sources import files, formats
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields
@@ -34,8 +35,9 @@ class FileSource(RecordSource):
         super().__init__(split_to_files, layout.text_key, layout.id_key)
         self._files = {split: _plain_patterns(patterns) for split, patterns in split_to_files.items()}
         self._layout = layout
-        # Listed once, and for all processes that get this source.
-        self._listed: dict[str, tuple[list[str], Layout]] = {}
+        # Listed once, and for all processes that get this source: the size and the stamp of each file.
+        self._listed: dict[str, tuple[dict[str, tuple[int, str]], Layout]] = {}
+        self._stamped: set[str] = set()  # splits of which these stamps were asked for
         self._shards: dict[str, list[Shard]] = {}
         self._formats = {split: layout.format or _named_format(patterns) for split, patterns in self._files.items()}
         for split, format in self._formats.items():
@@ -46,12 +48,24 @@ class FileSource(RecordSource):
 
     @kept
     def contents(self, split: str) -> str:
-        """The files of a split, see `listing.contents`, and how they are read. Asks for size and time of each file, once."""
-        return ", ".join([listing.contents(self._list(split)[0]), *self._layout.changed])
+        """The files of a split, see `listing.contents`, and how they are read."""
+        found, _ = self._list(split)
+        return ", ".join([listing.contents([*found], {path: stamp for path, (_, stamp) in found.items()}), *self._layout.changed])
 
     def files(self, split: str) -> list[str]:
         """The paths of a split's files."""
         return list(dict.fromkeys(shard.path for shard in self.shards(split)))
+
+    def stamps(self, split: str) -> dict[str, str]:
+        """At first those of the listing, by which files are split into shards; then those of another one."""
+        paths, (found, _) = self.files(split), self._list(split)
+        if split in self._stamped:
+            now = listing.listed(self._files[split])
+            if gone := [path for path in paths if path not in now]:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), gone[0])
+            return {path: listing.stamp(now[path]) for path in paths}
+        self._stamped.add(split)
+        return {path: found[path][1] for path in paths}
 
     @property
     def read_as(self) -> str:
@@ -66,8 +80,8 @@ class FileSource(RecordSource):
     def shards(self, split: str, at_least: int = 0) -> Sequence[Shard]:
         """The shards of a split's files. Lists the files, and reads the fields of the first file that has any."""
         if split not in self._shards:
-            paths, layout = self._list(split)
-            found = formats.shards_of(paths, layout)
+            listed, layout = self._list(split)
+            found = formats.shards_of([*listed], layout, [size for size, _ in listed.values()])
             for shard in found[:_SHARDS_LOOKED_AT] if layout.format != "text" else ():
                 if names := formats.fields(shard, layout):
                     check_fields(shard.path, names, layout)
@@ -75,14 +89,17 @@ class FileSource(RecordSource):
             self._shards[split] = files.numbered(split, found)
         return self._shards[split]
 
-    def _list(self, split: str) -> tuple[list[str], Layout]:
+    def _list(self, split: str) -> tuple[dict[str, tuple[int, str]], Layout]:
         if split not in self._listed:
-            paths = listing.list_files(self._files[split])
+            found = listing.listed(self._files[split])
+            paths = [*found]
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
             format = self._formats[split] = self._layout.format or formats.format_of(paths)
             self._check_format(format, split)
-            self._listed[split] = paths, dataclasses.replace(self._layout, format=format)
+            sized = zip(paths, systems.sizes_of(paths, map(found.__getitem__, paths)))
+            files = {path: (size, listing.stamp(found[path])) for path, size in sized}
+            self._listed[split] = files, dataclasses.replace(self._layout, format=format)
         return self._listed[split]
 
     def _check_format(self, format: str | None, split: str) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
-from ul2_tasks.files.systems import parallel_map, sizes
+from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.sources.arrow import arrow_batches, arrow_rows, parquet_groups, parquet_rows, schema_of
 from ul2_tasks.sources.columns import ColumnsError, check_kind, no_texts
 from ul2_tasks.sources.csv_files import csv_records
@@ -157,12 +157,11 @@ def fields(shard: Shard, layout: Layout) -> list[str] | None:
     return sorted({key for row in found for key in row}) or None
 
 
-def shards_of(paths: Sequence[str], layout: Layout) -> list[Shard]:
-    """The shards of files: one for each file, or several where there are few files and they can be read from the middle.
+def shards_of(paths: Sequence[str], layout: Layout, lengths: Sequence[int]) -> list[Shard]:
+    """The shards of files of so many bytes: one for each, or several where there are few that can be read from the middle.
 
     Raises a ValueError where all files are empty, or no file has a row.
     """
-    lengths = sizes(paths)
     if not any(lengths):
         raise ValueError(f"files must hold a document, but each of the {len(paths)} files is empty, the first is {paths[0]!r}.")
     if len(paths) >= MAX_SHARDS:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.files.listing import contents
+from ul2_tasks.files.systems import sizes
 from ul2_tasks.images.draws import Draws, draws_of
 from ul2_tasks.images.elements import Element, Image, Text, checked, elements_of
 from ul2_tasks.images.example_set import example_records
@@ -95,7 +96,8 @@ class ImageTextSource(RecordSource):
         if split not in self._shards:
             held: Any = self._held[split]
             if (count := self.count(split)) is None:
-                found = shards_of(record_files(held), WHOLE)
+                paths = record_files(held)
+                found = shards_of(paths, WHOLE, sizes(paths))
             elif count:
                 found = [Shard(start=start, stop=min(start + _HELD, count)) for start in range(0, count, _HELD)]
             else:

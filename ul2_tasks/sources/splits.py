@@ -152,6 +152,9 @@ class HashSplit(RecordSource):
     def files(self, split: str) -> list[str]:
         return self.inner.files("train")
 
+    def stamps(self, split: str) -> dict[str, str]:
+        return self.inner.stamps("train")
+
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         return self.inner.rows_of(_of_train(shard), records, last)
 
