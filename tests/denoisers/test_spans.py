@@ -105,6 +105,13 @@ def test_uniform_placement_makes_every_mask_equally_likely(length, rate, mean):
     assert scipy.stats.chisquare(counts).pvalue > SIGNIFICANCE
 
 
+def test_of_tokens_that_may_touch_every_choice_is_equally_likely():
+    denoiser = SpanDenoiser(name="d", mean_span_length=1, noise_density=0.4, placement="touching")
+    seen, counts = np.unique(masks(denoiser, 8, 20_000), axis=0, return_counts=True)
+    assert len(seen) == comb(8, 3)
+    assert scipy.stats.chisquare(counts).pvalue > SIGNIFICANCE
+
+
 @pytest.mark.parametrize(("length", "rate"), [(40, 0.25), (41, 0.5), (40, 0.75)])
 def test_the_uniform_split_is_uniform_with_the_mean_of_the_fixed_one(length, rate):
     denoiser = SequentialDenoiser(name="s", noise_density=rate, split="uniform")

@@ -48,6 +48,10 @@ SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
 R1, S = T5GEMMA2[::4]
 FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
+WHOLE = ul2_tasks.SpanDenoiser(
+    **{"name": "whole", "mode": "[X]", "mean_span_length": 1, "noise_density": 0.3},
+    **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>"},
+)
 SIZES = [5 + 7 * number % 31 for number in range(95)]  # of the documents, in words
 WORDS = sum(SIZES)
 ROLES = ("user", "assistant", "system", "analysis", "final")  # which Harmony's form spells
@@ -256,7 +260,8 @@ def text_of(inputs: list[int], targets: list[int]) -> list[list[int]]:
     if inputs[0] not in (special(R1).mode + special(S).mode + special(FIM).mode):
         return []
     if inputs[0] in special(FIM).mode:
-        return [invert({"inputs": inputs, "targets": targets}, FIM, special(FIM)).chunk.tolist()]
+        denoiser = WHOLE if special(WHOLE).sentinels[0] in inputs else FIM
+        return [invert({"inputs": inputs, "targets": targets}, denoiser, special(denoiser)).chunk.tolist()]
     if of_conversations() & {*inputs[1:-1]}:
         return [[id for id in targets if id not in of_conversations()]]
     denoiser = R1 if inputs[0] == special(R1).mode[0] else S
@@ -344,8 +349,8 @@ def register_task(corpus: str) -> str:
 
 
 def register_filled(corpus: str) -> str:
-    """Documents apart, whose middle is filled in."""
-    return register_texts(corpus, 1, denoisers=[FIM], merge_examples=False)
+    """Documents apart, whose middle is filled in, or whose tokens are masked one by one."""
+    return register_texts(corpus, 1, denoisers=[WHOLE, FIM], merge_examples=False)
 
 
 def register_two(corpus: str, weight: float = 2, weigh: str = "examples") -> str:
@@ -790,7 +795,11 @@ TEXTS = [
         for of, build, more in (
             ("", of_numbers(), {"lacks": {}}),
             (", documents apart, packed", of_numbers(register_task, pack=True), {"texts": IN_ROWS, "has_noise": False}),
-            (", whose middle is filled in, packed", of_numbers(register_filled, pack=True), {"texts": IN_ROWS}),
+            (
+                ", whose middle is filled in, or which are targets as a whole, packed",
+                of_numbers(register_filled, pack=True),
+                {"texts": IN_ROWS},
+            ),
             (
                 " of two corpora by tokens",
                 of_numbers(functools.partial(register_two, weigh="tokens")),

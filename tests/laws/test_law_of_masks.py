@@ -25,7 +25,9 @@ ANY = st.one_of(
         name=st.just("spans"),
         mean_span_length=st.floats(1, 20),
         noise_density=DENSITIES,
-        placement=st.sampled_from(["t5", "uniform"]),
+        placement=st.sampled_from(["t5", "uniform", "touching"]),
+        targets=st.sampled_from([None, "whole"]),
+        mask=st.sampled_from([None, "<mask>"]),
     ),
     st.builds(
         SequentialDenoiser,

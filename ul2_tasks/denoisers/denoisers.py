@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ul2_tasks.scalars import as_python, is_finite
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, Token
 
-PLACEMENTS = ("t5", "uniform")
+PLACEMENTS = T5, UNIFORM, TOUCHING = ("t5", "uniform", "touching")
 SPLITS = ("fixed", "uniform")
 # Where a SequentialDenoiser splits interleaved image-text data.
 PIECES, LAST_IMAGE = IMAGE_SPLITS = ("pieces", "last_image")
@@ -33,7 +33,8 @@ class Denoiser:
         mode: the mode token that starts the inputs, by name; None for none.
         weight: mixing rate in examples, relative to the other denoisers', above 0.
         placement: where the spans are. "t5" begins with unmasked tokens and ends with noise, so that a single span is the
-            chunk's end; "uniform" makes all positions equally likely.
+            chunk's end; "uniform" makes all positions equally likely; with "touching" spans may follow each other at once.
+        targets: None for the noise; or "whole", all of the chunk without sentinels, as for ProtT5.
         single_span: whether a chunk of any length has one span.
         sentinel: whether each span has a sentinel, in the inputs and in the targets.
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
@@ -45,6 +46,7 @@ class Denoiser:
     mode: str | None
     weight: float
     placement: str = "t5"
+    targets: str | None = None
     single_span: bool = False
     sentinel: bool = True
     targets_end_in_eos: bool = True
@@ -65,8 +67,8 @@ class Denoiser:
 
         If the number of noise tokens is sampled (see `noise_range`), n is its mean. A chunk of one token is all noise,
         n = k = 1. In a longer one each span has a token, and unmasked tokens are between the spans: for every n that can be
-        sampled, k is at most min(n, L - n) with placement "t5", and min(n, L - n + 1) with "uniform". If the whole chunk is
-        noise, k is 1.
+        sampled, k is at most min(n, L - n) with placement "t5", min(n, L - n + 1) with "uniform", and n with "touching". If the
+        whole chunk is noise, k is 1.
 
         As L grows, neither k nor the longest inputs and targets may shrink: `lengths.chunk_length` searches by bisection.
 
@@ -85,7 +87,8 @@ class Denoiser:
         fewest, most = self.noise_range(length)
         sentinels = self.noise_counts(length)[1] if self.sentinel else 0
         targets_eos = add_eos[1] and self.targets_end_in_eos
-        return mode_tokens + length - fewest + sentinels + add_eos[0], most + sentinels + targets_eos
+        in_targets = length if self.targets == "whole" else most + sentinels
+        return mode_tokens + length - fewest + sentinels + add_eos[0], in_targets + targets_eos
 
     @property
     def own_tokens(self) -> tuple[Token, ...]:
@@ -97,6 +100,11 @@ class Denoiser:
 
     def own_inverse(self, example: Mapping[str, ArrayLike], special: SpecialTokens) -> Any:
         """The `reconstruction.Reconstruction` of an example that an own recipe made."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What it is, by its fields, without those that are left out."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value is not None or key == "mode"}
 
     def _check(self, field: str, expected: str, valid: object) -> None:
         if not valid:
@@ -117,7 +125,10 @@ class SpanDenoiser(Denoiser):
         noise_density: r, the fraction of a chunk's tokens that is noise, in (0, 1).
         placement: where the spans may be. "t5" starts with unmasked tokens and ends with noise, as
             `t5.data.preprocessors.random_spans_noise_mask` does; "uniform" makes every mask with
-            the same number of noise tokens and spans equally likely, the two ends included.
+            the same number of noise tokens and spans equally likely, the two ends included; so does "touching", but nothing need
+            be between two spans: with a mean of 1 any n tokens are equally likely to be masked, each on its own.
+        targets: as for `Denoiser`.
+        mask: the token that stands for each span in place of sentinels, which are counted, by its name or id; or None.
     """
 
     name: str
@@ -126,9 +137,12 @@ class SpanDenoiser(Denoiser):
     mode: str | None = None
     weight: float = 1
     placement: str = "t5"
+    targets: str | None = None
+    mask: Token | None = None
 
     def __post_init__(self):
         super().__post_init__()
+        self._check("targets", "None or 'whole'", self.targets in (None, "whole"))
         self._check("noise_density", "a number in the open range (0, 1)", _is_fraction(self.noise_density))
         valid_mean = is_finite(self.mean_span_length) and self.mean_span_length >= 1
         self._check("mean_span_length", "a number of at least 1", valid_mean)
@@ -145,7 +159,12 @@ class SpanDenoiser(Denoiser):
         if length == 1:
             return 1, 1
         noise = _noise_tokens(length, self.noise_density)
-        return noise, min(max(round(noise / self.mean_span_length), 1), noise, length - noise)
+        most = noise if self.placement == TOUCHING else min(noise, length - noise)
+        return noise, min(max(round(noise / self.mean_span_length), 1), most)
+
+    @property
+    def own_tokens(self) -> tuple[Token, ...]:
+        return () if self.mask is None else (self.mask,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ def chunk_length(
 
 def sentinels_needed(denoiser: Denoiser, length: int) -> int:
     """The number of sentinels that a chunk of `length` tokens uses: one for each span, or none at all."""
-    return denoiser.noise_counts(length)[1] if denoiser.sentinel else 0
+    return denoiser.noise_counts(length)[1] if denoiser.sentinel and not denoiser.own_tokens else 0
 
 
 def _check_sentinels(denoiser: Denoiser, length: int, num_sentinels: int) -> None:

@@ -60,7 +60,11 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
         return _join([inputs], [targets], len(special.mode), 0)
     if not in_inputs.size:
         raise ValueError("inputs must have a sentinel for each noise span, got none.")
-    wanted = special.sentinels[: len(in_inputs)]
+    kept = [np.delete(run, 0) if number else run for number, run in enumerate(np.split(inputs, in_inputs))]
+    if denoiser.targets == "whole":
+        whole = _join(kept, _between(kept, targets), len(special.mode), 1)
+        return dataclasses.replace(whole, places=np.where(whole.is_noise, np.arange(len(targets)), whole.places))
+    wanted = special.sentinels * len(in_inputs) if denoiser.own_tokens else special.sentinels[: len(in_inputs)]
     for key, found in (("inputs", inputs[in_inputs]), ("targets", targets[in_targets])):
         if tuple(found) != wanted:
             raise ValueError(
@@ -69,11 +73,24 @@ def invert(example: Mapping[str, ArrayLike], denoiser: Denoiser, special: Specia
             )
     if in_targets[0] != 0:
         raise ValueError(f"targets must start with the sentinel {wanted[0]}, got {targets[0]}.")
-    kept = [np.delete(run, 0) if number else run for number, run in enumerate(np.split(inputs, in_inputs))]
     noise = [run[1:] for run in np.split(targets, in_targets)[1:]]
     if not all(run.size for run in noise):
         raise ValueError("targets must have at least one token after each sentinel, got an empty noise span.")
     return _join(kept, noise, len(special.mode), 1)
+
+
+def _between(kept: Sequence[np.ndarray], chunk: np.ndarray) -> list[np.ndarray]:
+    """The runs of a chunk between those that are kept; where one may be at several places it is at the first."""
+    noise, end = list[np.ndarray](), 0
+    for number, run in enumerate(kept):
+        first, last = (end + 1, len(chunk) - len(run)) if number else (0, 0)
+        starts = range(max(first, last) if number == len(kept) - 1 else first, last + 1)
+        start = next((start for start in starts if np.array_equal(chunk[start : start + len(run)], run)), None)
+        if start is None:
+            raise ValueError(f"targets must have the tokens of inputs, in their order, got {run.tolist()!r:.100} in inputs alone.")
+        noise += [chunk[end:start]] if number else []
+        end = start + len(run)
+    return noise
 
 
 def _without_eos(ids: np.ndarray, key: str, special: SpecialTokens) -> np.ndarray:
@@ -92,6 +109,6 @@ def _join(kept: Sequence[np.ndarray], noise: Sequence[np.ndarray], mode: int, se
     runs = [run for pair in zip(kept, [*noise, np.array([], np.int64)]) for run in pair]
     is_noise = np.repeat(np.arange(len(runs)) % 2 == 1, [run.size for run in runs])
     # The number of sentinels before each token is that of the spans that have begun, its own included: the same in both.
-    before = sentinels * np.cumsum(is_noise & ~np.append(False, is_noise[:-1]))
+    before = sentinels * np.repeat((np.arange(len(runs)) + 1) // 2, [run.size for run in runs])
     places = before + np.where(is_noise, np.cumsum(is_noise), mode + np.cumsum(~is_noise)) - 1
     return Reconstruction(np.concatenate(runs), is_noise, np.array([run.size for run in noise], np.int64), places)

@@ -26,25 +26,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
-from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.denoisers import PLACEMENTS, TOUCHING, UNIFORM, Denoiser
 from ul2_tasks.order.permutation import GOLDEN, mix
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 _GOLDEN, _32 = np.uint64(GOLDEN), np.uint64(32)
+_UNIFORM, _TOUCHING = PLACEMENTS.index(UNIFORM), PLACEMENTS.index(TOUCHING)
 
 
 class Recipe(NamedTuple):
     """What `write_examples` has to know of a denoiser, for texts of L tokens at most.
 
     `counts` are [L + 1, 3] int32, of each length of a text: spans, and the fewest and the most noise tokens; `is_drawn` says
-    whether these two differ for some length, and `is_uniform` whether spans may stand anywhere, see `SpanDenoiser.placement`. With
-    `splits_once` all of the last piece is noise, and nothing else. The others are ids, int32: sentinels, of which there may be
-    none, those before the inputs, and those after inputs and targets.
+    whether these two differ for some length, and `placement` is where spans may be, as its place in `PLACEMENTS`. With `is_whole`
+    targets are the texts as they are, and with `splits_once` all of the last piece is noise, and nothing else. The others are ids,
+    int32: sentinels, of which there may be none, those before the inputs, and those after inputs and targets.
     """
 
     counts: np.ndarray
     is_drawn: bool
-    is_uniform: bool
+    placement: int
+    is_whole: bool
     splits_once: bool
     sentinels: np.ndarray
     mode: np.ndarray
@@ -64,7 +66,7 @@ def recipe(denoiser: Denoiser, special: SpecialTokens, length: int, add_eos: tup
     if not isinstance(made, Recipe):
         return made
     spans = made.counts[:, 0]
-    if denoiser.sentinel and spans.max() > len(special.sentinels):
+    if denoiser.sentinel and not denoiser.own_tokens and spans.max() > len(special.sentinels):
         raise ValueError(
             f"{type(denoiser).__name__} {denoiser.name!r}: a chunk of {spans.argmax()} tokens must have at most"
             f" {len(special.sentinels)} spans, one for each sentinel, got {spans.max()}. Open the vocabulary with more sentinels"
@@ -84,15 +86,17 @@ def recipe_of_texts(
     counts = np.array([(0, 0, 0), *each], np.int32)
     _check_counts(denoiser, counts)
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
-    ids = (np.array(each, np.int32) for each in (special.sentinels if denoiser.sentinel else (), special.mode, *endings))
+    sentinels = special.sentinels * (int(counts[:, 0].max()) if denoiser.own_tokens else 1) if denoiser.sentinel else ()
+    ids = (np.array(each, np.int32) for each in (sentinels, special.mode, *endings))
     is_drawn = bool((counts[:, 1] < counts[:, 2]).any())
-    return Recipe(counts, is_drawn, denoiser.placement == "uniform", splits_once, *ids)
+    placement, is_whole = PLACEMENTS.index(denoiser.placement), denoiser.targets == "whole"
+    return Recipe(counts, is_drawn, placement, is_whole, splits_once, *ids)
 
 
 def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
     """Machine code checks no index: what a user's own denoiser says of lengths must hold."""
     (spans, fewest, most), lengths = counts[1:].T, np.arange(1, len(counts))
-    room = lengths - most + (denoiser.placement == "uniform")
+    room = fewest if denoiser.placement == TOUCHING else lengths - most + (denoiser.placement == UNIFORM)
     right = (spans >= 1) & (spans <= fewest) & (fewest <= most) & (most <= lengths) & ((spans <= room) | (spans == 1))
     if not right.all():
         wrong = int(np.argmin(right))
@@ -162,10 +166,15 @@ def _draw_spans(recipe, length, key, is_taken, kept, noise):
     if recipe.is_drawn:
         noise_key = mixed(noise_key ^ _GOLDEN)  # so that the span lengths do not depend on the draw of their sum
     _draw_composition(noise_tokens, spans, noise_key, is_taken, noise)
-    if recipe.is_uniform:  # the first and the last kept run may be empty, so each is drawn with a token that is not there
+    if (
+        recipe.placement == _UNIFORM
+    ):  # the first and the last kept run may be empty, so each is drawn with a token that is not there
         _draw_composition(length - noise_tokens + 2, spans + 1, kept_key, is_taken, kept)
         kept[0] -= 1
         kept[spans] -= 1
+    elif recipe.placement == _TOUCHING:  # any may be empty
+        _draw_composition(length - noise_tokens + spans + 1, spans + 1, kept_key, is_taken, kept)
+        kept[: spans + 1] -= 1
     else:
         _draw_composition(length - noise_tokens, spans, kept_key, is_taken, kept)
         kept[spans] = 0
@@ -196,7 +205,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
     are [n + 1] int64 and `starts` [n] int64. It is written into row rows[i], [n] int64, of inputs and targets, [rows, length]
     int32, in which there is room for it from place places[i], of [n, 2] int64, on.
     """
-    counts, _, _, splits_once, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, is_whole, splits_once, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(starts), 2), np.int64)
     is_taken = np.zeros(len(counts) + 1, np.bool_)
     kept, noise = np.zeros(counts[:, 0].max() + 1, np.int64), np.zeros(counts[:, 0].max() + 1, np.int64)
@@ -215,14 +224,18 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
                 spans, kept[0] = 0, length
             else:
                 spans = _draw_spans(recipe, length, _text_key(key, (piece - first) // 2), is_taken, kept, noise)
+            if is_whole:
+                target = copied(tokens, token, length, own_targets, target)
             for span in range(spans):
                 place = copied(tokens, token, kept[span], own_inputs, place)
                 token += kept[span]
                 if len(sentinels):
                     place = copied(sentinels, used, 1, own_inputs, place)
-                    target = copied(sentinels, used, 1, own_targets, target)
+                    if not is_whole:
+                        target = copied(sentinels, used, 1, own_targets, target)
                 used += 1
-                target = copied(tokens, token, noise[span], own_targets, target)
+                if not is_whole:
+                    target = copied(tokens, token, noise[span], own_targets, target)
                 token += noise[span]
             place = copied(tokens, token, kept[spans], own_inputs, place)
             token += kept[spans]
@@ -235,7 +248,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
 @compiled
 def example_sizes(recipe, pieces, firsts, keys):
     """How many inputs and targets `write_examples` makes, [n, 2] int64, for the same arguments."""
-    counts, _, _, splits_once, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, is_whole, splits_once, sentinels, mode, inputs_end, targets_end = recipe
     sizes = np.zeros((len(firsts) - 1, 2), np.int64)
     for example in range(len(sizes)):
         first, last = firsts[example], firsts[example + 1] - 1
@@ -250,7 +263,7 @@ def example_sizes(recipe, pieces, firsts, keys):
                 spans += counts[length, 0]
         spans = spans if len(sentinels) else np.int64(0)
         sizes[example, 0] = len(mode) + whole - noise + spans + len(inputs_end)
-        sizes[example, 1] = noise + spans + len(targets_end)
+        sizes[example, 1] = (whole if is_whole else noise + spans) + len(targets_end)
     return sizes
 
 

@@ -313,7 +313,7 @@ def _denoised(
 
 
 def _fields(denoiser: Denoiser) -> str:
-    return ", ".join(f"{field} {value}" for field, value in dataclasses.asdict(denoiser).items())
+    return ", ".join(f"{field} {value}" for field, value in denoiser.described.items())
 
 
 class ChatViewer(Viewer):

@@ -19,7 +19,6 @@ from ul2_tasks.denoisers.denoisers import (
     check_denoisers,
 )
 from ul2_tasks.denoisers.denoisers import PIECES as EACH_PIECE
-from ul2_tasks.denoisers.infilling import FIMDenoiser
 from ul2_tasks.denoisers.lengths import budgets
 from ul2_tasks.denoisers.pieces import PieceLimits
 from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
@@ -115,10 +114,11 @@ class ImageText(Description):
         check_on_error(self.on_unusable, "on_unusable")
         if not isinstance(self.image_tokens, ImageTokens):
             raise ValueError(f"image_tokens must be ImageTokens, got {self.image_tokens!r}.")
-        if causal := [each.name for each in self.denoisers if isinstance(each, CausalDenoiser | FIMDenoiser)]:
+        others = [each for each in self.denoisers if isinstance(each, CausalDenoiser) or each.own_tokens or each.targets]
+        if others:
             raise ValueError(
-                f"denoisers must mask spans, as no CausalDenoiser and no FIMDenoiser does, got {causal}. Pass a SequentialDenoiser,"
-                " and split='last_image'."
+                f"denoisers must mask spans by sentinels, and predict these alone, got {others}. Pass a SequentialDenoiser, and"
+                " split='last_image'."
             )
 
     def corpus(self, cache_dirs: Sequence[str | os.PathLike] = ()) -> Corpus:
@@ -191,7 +191,7 @@ def image_text_members(
     found = []
     for kind, (each, rate) in enumerate(zip(limits, rates)):
         told = {
-            "denoiser": dataclasses.asdict(each.denoiser),
+            "denoiser": each.denoiser.described,
             "corpus": corpus.made_of,
             "special": [[*each.special.sentinels], [*each.special.mode]],
             "split_of_texts": images.split,

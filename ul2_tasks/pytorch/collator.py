@@ -272,7 +272,9 @@ class UL2DataCollator:
         if told not in names:
             raise ValueError(f"{_name(number)} its {DENOISER!r} must be one of {names}, got {told!r}.")
         if spans is not None and self._denoisers[names.index(told)].own_tokens:
-            raise ValueError(f"{_name(number)} its {SPANS!r} must be left out for {told!r}, which masks none, got {spans!r:.100}.")
+            raise ValueError(
+                f"{_name(number)} its {SPANS!r} must be left out for {told!r}, which has its own tokens, got {spans!r:.100}."
+            )
         return names.index(told), spans
 
     def _mask(

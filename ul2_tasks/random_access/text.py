@@ -118,7 +118,7 @@ def described(configuration: DenoisingConfiguration, vocabulary: Vocabulary) -> 
     if sentinels is not None and not isinstance(sentinels, str):
         sentinels = f"{len(sentinels)} ids, crc32 {zlib.crc32(repr(list(sentinels)).encode())}"
     return {
-        "denoiser": dataclasses.asdict(configuration.denoiser),
+        "denoiser": configuration.denoiser.described,
         "sentinels": sentinels,
         "modes": modes,
         "merge_examples": configuration.merge_examples,

@@ -22,7 +22,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.denoisers.denoisers import Denoiser
+from ul2_tasks.denoisers.denoisers import PLACEMENTS, T5, TOUCHING, Denoiser
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.denoisers.write import Recipe, made, recipe
 from ul2_tasks.example_features import TOKEN_FEATURES
@@ -224,7 +224,7 @@ def corrupt_chunks(
     if not isinstance(made_of, Recipe):
         return _made_by_own_recipe(made_of, tokens, keys)
     rows = tokens.nrows(tf.int32)
-    kept, noise = _spans(made_of.counts, made_of.is_uniform, tf.cast(tokens.row_lengths(), tf.int32), keys)
+    kept, noise = _spans(made_of.counts, made_of.placement, tf.cast(tokens.row_lengths(), tf.int32), keys)
     most = noise.shape[1]
     sentinels: list[list[int]] = [[id] for id in made_of.sentinels[:most]] or [[]] * most
     special_runs: list[Sequence[int] | np.ndarray] = [made_of.mode, made_of.inputs_end, made_of.targets_end, [], *sentinels]
@@ -248,9 +248,12 @@ def corrupt_chunks(
     def in_turn(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.stack([one, other], axis=2), [rows, 2 * most])
 
+    of_targets = [in_turn(sentinel, noise_run[:, :-1])]
+    if made_of.is_whole:
+        of_targets = [in_turn(kept_run[:, :-1], noise_run[:, :-1]), kept_run[:, -1:]]
     return {
         "inputs": written(mode, in_turn(kept_run[:, :-1], sentinel), kept_run[:, -1:], inputs_end),
-        "targets": written(in_turn(sentinel, noise_run[:, :-1]), targets_end),
+        "targets": written(*of_targets, targets_end),
     }
 
 
@@ -265,7 +268,7 @@ def _made_by_own_recipe(recipe: Any, tokens: tf.RaggedTensor, keys: tf.Tensor) -
     return {key: ragged(*of) for key, of in zip(TOKEN_FEATURES, zip(arrays[:2], arrays[2:]))}
 
 
-def _spans(counts: np.ndarray, is_uniform: bool, lengths: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _spans(counts: np.ndarray, placement: int, lengths: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the tokens before each noise span and after the last, [R, K + 1] int32, and those of each noise span, [R, K] int32.
 
     A row with fewer spans than K ends in zeros. See `write._draw_spans`.
@@ -278,8 +281,11 @@ def _spans(counts: np.ndarray, is_uniform: bool, lengths: tf.Tensor, keys: tf.Te
         noise = fewest + _below((longest - fewest + 1)[:, tf.newaxis], noise_key)[:, 0]
         noise_key = _mix(noise_key ^ golden)
     of_noise = _composition(noise, spans, most, noise_key)
-    if not is_uniform:
+    if PLACEMENTS[placement] == T5:
         return tf.pad(_composition(lengths - noise, spans, most, kept_key), [[0, 0], [0, 1]]), of_noise
+    if PLACEMENTS[placement] == TOUCHING:
+        kept = _composition(lengths - noise + spans + 1, spans + 1, most + 1, kept_key)
+        return kept - tf.sequence_mask(spans + 1, most + 1, tf.int32), of_noise
     kept = _composition(lengths - noise + 2, spans + 1, most + 1, kept_key)
     ends = [tf.one_hot(place, most + 1, dtype=tf.int32) for place in (tf.zeros_like(spans), spans)]
     return kept - ends[0] - ends[1], of_noise
