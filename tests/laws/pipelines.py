@@ -798,7 +798,7 @@ TEXTS = [
             (
                 ", whose middle is filled in, or which are targets as a whole, packed",
                 of_numbers(register_filled, pack=True),
-                {"texts": IN_ROWS},
+                {"texts": IN_ROWS, "has_noise": False},
             ),
             (
                 " of two corpora by tokens",
