@@ -1,20 +1,27 @@
 """What several tests need: denoisers, vocabularies, documents as datasets, and the way back from an example to its chunk."""
 
+import contextlib
 import dataclasses
+import io
 import itertools
+import json
 import pathlib
 import random
 import threading
 
 import mistral_common
 import numpy as np
+import sentencepiece
 import seqio
 import tensorflow as tf
+from rich.console import Console
 from sentencepiece import sentencepiece_model_pb2
 
 from ul2_tasks import T5GEMMA2, UL2, UL2R, SequentialDenoiser, SpanDenoiser
+from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.denoisers.solution import DenoisingConfiguration
 from ul2_tasks.mixtures.mixture import described_tasks
+from ul2_tasks.store.write import PairWriter
 from ul2_tasks.tasks.preprocessors import chunk, corrupt, solve_features
 from ul2_tasks.tasks.vocabulary import special_in_seqio
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
@@ -71,6 +78,35 @@ def telling(corpus, before):
     return dataclasses.replace(corpus, source=Told(corpus.source, before))
 
 
+def built(corpus: str, folder, **settings) -> dict:
+    """Writes the cache of the corpus of a registered task NAME_corpus, and returns its manifest."""
+    return build(corpus_named(corpus), str(folder), **{"console": Console(quiet=True), **settings})
+
+
+@contextlib.contextmanager
+def cache_dirs(*folders):
+    """The folders in which SeqIO looks for caches."""
+    before = seqio.get_global_cache_dirs()
+    seqio.set_global_cache_dirs([*map(str, folders)])
+    yield
+    seqio.set_global_cache_dirs(before)
+
+
+def write_jsonl(path, records) -> str:
+    """A file of JSON Lines, or of texts alone; returns its path."""
+    records = ({"text": record} if isinstance(record, str) else record for record in records)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def write_pair(prefix, documents, dtype="uint16") -> str:
+    """A pair of Megatron's files; returns what names it as a source."""
+    with PairWriter(f"{prefix}.bin", f"{prefix}.idx", np.dtype(dtype)) as pair:
+        for document in documents:
+            pair.add(np.array(document), np.array([len(document)]))
+    return f"megatron:{prefix}"
+
+
 def denoiser_id(denoiser) -> str:
     shape = f"{denoiser.split}-{denoiser.sentinel}" if isinstance(denoiser, SequentialDenoiser) else denoiser.placement
     return f"{denoiser.name}-{getattr(denoiser, 'mean_span_length', 'suffix')}-{denoiser.noise_density}-{shape}"
@@ -96,6 +132,14 @@ def t5_model(path: pathlib.Path) -> str:
     model.pieces.extend(piece(piece=f"\u2602{number}", score=-99, type=piece.NORMAL) for number in range(32000 - len(model.pieces)))
     path.write_bytes(model.SerializeToString())
     return str(path)
+
+
+def trained_model(sentences, **settings) -> bytes:
+    """A small SentencePiece model."""
+    written = io.BytesIO()
+    settings = {"minloglevel": 2, "num_threads": 1, **settings}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=written, **settings)
+    return written.getvalue()
 
 
 def features(vocabulary: seqio.Vocabulary, add_eos: bool = True) -> dict[str, seqio.Feature]:

@@ -342,9 +342,9 @@ def register_one(corpus: str, weight: float = 4) -> str:
     return register_texts(corpus, weight, denoisers=[R1])
 
 
-def register_task(corpus: str) -> str:
+def register_task(corpus: str, **settings: Any) -> str:
     """One task, whose documents are kept apart."""
-    register_texts(corpus, denoisers=[R1], merge_examples=False)
+    register_texts(corpus, denoisers=[R1], merge_examples=False, **settings)
     return "laws_r1"
 
 
@@ -389,9 +389,10 @@ def talks(corpus: str, in_files: bool = False) -> str:
     return f"{FOLDER}/{corpus}_talks/*.jsonl" if in_files else f"{FOLDER}/{corpus}.jsonl"
 
 
-def register_chat(corpus: str, format: str = "chat", train_on: str = "content", *, in_files: bool = False) -> str:
+def register_chat(corpus: str, format: str = "chat", train_on: str = "content", *, in_files: bool = False, **settings: Any) -> str:
     """Of which headers are not learned, unless it is said otherwise."""
-    return ul2_tasks.register_chat("laws_talk", talks(corpus, in_files), renderer(), format=format, train_on=train_on)
+    arguments = {"format": format, "train_on": train_on, **settings}
+    return ul2_tasks.register_chat("laws_talk", talks(corpus, in_files), renderer(), **arguments)
 
 
 def register_both(corpus: str, weight: float = 1, *, in_files: bool = False) -> str:
@@ -609,12 +610,13 @@ A_NUMBER = dict.fromkeys(
 A_SEQUENCE = A_NUMBER | dict.fromkeys(
     ("hosts", "steps", "other hosts"), "A sequence is read by number: a sampler shares the numbers out."
 )
-IN_BLOCKS = {"ids": "A chunk may go on in another block. Its tokens are those of its location, see test_schedule.py."}
+IN_BLOCKS = {"ids": "A chunk may go on in another block. Its tokens are those of its location, see test_sequence.py."}
 ONE_TASK = "It is one task."
 FILLED = dict.fromkeys(("epochs", "ids"), "What is left out is read as others are.")
 TWO = {R1.mode: 2 / 3, S.mode: 1 / 3}
 IN_ROWS = texts_of_rows(shift=0, sides={"inputs": "inputs", "targets": "targets"})
 LEFT_OUT = range(3, len(SIZES), 9)  # documents
+OF_PIECES = of_numbers(functools.partial(register_task, block_shuffle=BLOCKS))
 
 
 def as_above(*laws: str) -> dict[str, str]:
@@ -671,6 +673,8 @@ TEXTS = [
         state=CHECKPOINT,
         others=OTHERS,
         texts=texts(shift=1),
+        shares={R1.mode: 1 / 5, S.mode: 4 / 5},
+        amounts=amounts(shift=1),
         hosts=(2, 8),
         refused_late=True,
         state_bytes=10_000,
@@ -800,6 +804,7 @@ TEXTS = [
                 of_numbers(register_filled, pack=True),
                 {"texts": IN_ROWS, "has_noise": False},
             ),
+            (", documents apart, in blocks", OF_PIECES, {"has_noise": False}),
             (
                 " of two corpora by tokens",
                 of_numbers(functools.partial(register_two, weigh="tokens")),
@@ -1025,13 +1030,16 @@ CHAT += [
         refused_late=True,
         lacks={**as_above("another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
     ),
-    Pipeline(
-        name="examples of conversations",
-        build=of_numbers(register_chat, {"tokens": 200}),
-        state=NUMBER,
-        others={},
-        texts=said("tokens", shift=0),
-        has_noise=False,
-        lacks=A_SEQUENCE | as_above("no seed"),
+    *(
+        Pipeline(
+            name=f"examples of conversations{of}",
+            build=of_numbers(functools.partial(register_chat, **settings), {"tokens": 200}),
+            state=NUMBER,
+            others={},
+            texts=said("tokens", shift=0),
+            has_noise=False,
+            lacks=A_SEQUENCE | as_above("no seed"),
+        )
+        for of, settings in (("", {}), (" in blocks", {"block_shuffle": BLOCKS}))
     ),
 ]
