@@ -17,6 +17,7 @@ from ul2_tasks.t5x.dataset import Start, begin_or_compare
 
 LENGTHS = {"inputs": 96, "targets": 96}
 LISTED = [{"document": 70}, {"document": 221}]
+PLANNED = Mix("excluded_planned", schedule=[ul2_tasks.Stage(0, {Mixture(): 1})], batch_size=8, steps=30)
 
 
 def read(mixture=None, **arguments):
@@ -49,20 +50,21 @@ def test_a_list_is_a_file_or_its_entries_and_steps_may_be_numpy_integers(tmp_pat
         ({"exclude": [{"id": "77f2"}]}, "ul2_corpus"),
         ({"exclude": 3}, "exclude"),
         ({"exclude": [{"document": -3}]}, "entry 0"),
+        ({"mixture": PLANNED, "skip": [(3, 4)], "batch_size": 4}, "batch_size"),
+        ({"split": "test"}, "split"),
+        ({"seed": None}, "seed"),
+        ({"seed": True}, "seed"),
     ],
 )
-def test_what_cannot_be_left_out_is_rejected(arguments, named):
+def test_what_cannot_be_left_out_or_asked_for_is_rejected(arguments, named):
     with pytest.raises(ValueError, match=named):
         read(**arguments)
 
 
-def test_a_stream_and_another_batch_size_than_that_of_a_schedule_are_rejected():
-    with pytest.raises(ValueError, match="exclude and skip must be left out for a stream"):
+def test_the_batch_of_a_schedule_is_that_of_what_is_skipped_and_a_stream_skips_nothing():
+    assert read(PLANNED, skip=[(3, 4)]).describe()["skip"] == [{"first": 24, "elements": 8}]
+    with pytest.raises(ValueError, match="exclude"):
         leaving_out_of(None, LISTED)
-    planned = Mix("excluded_planned", schedule=[ul2_tasks.Stage(0, {Mixture(): 1})], batch_size=8, steps=30)
-    assert read(planned, skip=[(3, 4)]).describe()["skip"] == [{"first": 24, "elements": 8}]
-    with pytest.raises(ValueError, match="batch_size must be that of the schedule, 8, got 4"):
-        read(planned, skip=[(3, 4)], batch_size=4)
 
 
 LONGER = [*LISTED, {"document": 3}]
@@ -83,7 +85,7 @@ def test_a_state_resumes_with_a_longer_list_and_no_other_past():
     for other in ({**longer, "exclude": LISTED[:1]}, {**longer, "skip": [(20, 23)]}, {"batch_size": 8}):
         changed = ul2_tasks.UL2IterableDataset(read(**other))
         changed.load_state_dict(state)
-        with pytest.raises(ValueError, match=r"the state was saved by another pipeline: (exclude|skip) was"):
+        with pytest.raises(ValueError, match=r"exclude|skip"):
             next(iter(changed))
 
 
@@ -115,12 +117,12 @@ def test_a_run_keeps_its_lists_and_may_get_a_longer_one_from_the_step_it_has_rea
     numbers = [each.number for each in seen(run, place_of(run.examples(), "70"), epochs=1)]
     assert numbers == [number for number in read().find(70) if number < 80]
     for other in ({}, {"exclude": LISTED}, {"exclude": LONGER, "skip": [(29, 42)]}):
-        with pytest.raises(ValueError, match=r"was begun with other data.*(exclude|skip)"):
+        with pytest.raises(ValueError, match=r"exclude|skip"):
             recorded(tmp_path, 50, True, **other)
     lists = sorted(tmp_path.glob("ul2_exclude_*.jsonl"))
     assert len(lists) == 2
     lists[0].rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=rf"must have the lists of documents that ul2_run.json names, but lacks .*{lists[0].name}"):
+    with pytest.raises(ValueError, match=lists[0].name):
         run_of(last, str(tmp_path))
 
 
@@ -128,6 +130,5 @@ def test_how_much_is_left_out_is_logged_and_what_is_not_found_is_a_warning(caplo
     with caplog.at_level(logging.INFO, logger="ul2_tasks"):
         found = read(exclude=[*LISTED, {"document": 10**6}, {"document": 10**7}])
     replaced = sum(bool(where.replaces) for where in locations(found, len(found)))
-    assert f"{replaced:,} of {len(found):,} examples of an epoch" in caplog.text
-    assert "2 of " in caplog.text
-    assert "exclude has 2 entries that name no document of ['ul2_corpus'], such as" in caplog.text
+    assert f"{replaced:,} of {len(found):,} examples" in caplog.text
+    assert "2 entries" in caplog.text

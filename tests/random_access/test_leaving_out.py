@@ -1,7 +1,6 @@
 """What a run leaves out: no example has tokens of documents that are left out, all others are what they were; steps are skipped."""
 
 import functools
-import pickle
 
 import numpy as np
 import pytest
@@ -114,40 +113,6 @@ def test_no_example_has_a_document_that_is_left_out_and_all_others_are_the_same(
     assert replaced
 
 
-@of_pipelines
-@pytest.mark.parametrize("pack", [False, True])
-def test_find_is_the_inverse_of_locate_and_elements_are_the_same_in_another_process(pipeline, pack):
-    found = without(read(pipeline, pack), [1, 2, 4, 5, 40], skips=[(25, 7), (60, 3)])
-    for each in (found, found.epoch(1)):
-        for corpus in found.numbering.names:
-            held = {}
-            for index in range(len(each)):
-                for where in located(each, index):
-                    for document in documents_of(where) if where.corpus == corpus else ():
-                        held.setdefault(document, set()).add(index)
-            for document in range(60):
-                assert each.find(document, corpus) == sorted(held.get(document, ()))
-    again, places = pickle.loads(pickle.dumps(found)), [min(len(found) - 1, place) for place in (70, 31, 0, 55)]
-    for one, other in zip(found[70:30:-13], again[70:30:-13]):
-        assert {key: np.asarray(value).tolist() for key, value in one.items()} == {
-            key: np.asarray(value).tolist() for key, value in other.items()
-        }
-    assert [found.locate(place) for place in places] == [again.locate(place) for place in places]
-
-
-@of_pipelines
-@pytest.mark.parametrize("skips", [[(8, 16), (24, 8)], [(0, 16), (0, 8)], [(0, 1), (3, 2)]], ids=str)
-def test_after_skipped_steps_come_the_data_of_the_next(pipeline, skips):
-    before = read(pipeline, False)
-    found, expected = without(before, skips=skips), list(range(60))
-    for first, count in skips:
-        del expected[first : first + count]
-    assert [found.locate(index) for index in range(len(expected))] == [before.locate(index) for index in expected]
-    assert len(found) == len(before) - sum(count for _, count in skips)
-    assert found.epoch(1).locate(0) == before.epoch(1).locate(0)
-    assert found.at(found.epoch(1).first)[0].number == 1
-
-
 def test_stages_begin_at_their_steps_with_skipped_steps_before():
     pre = described("left_pre")
     post = Mixture("left_post", source=pre, denoisers=T5GEMMA2[:1])
@@ -169,24 +134,21 @@ def test_stages_begin_at_their_steps_with_skipped_steps_before():
     assert len(set(seen)) == len(seen), "nothing is read twice"
 
 
-@of_pipelines
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_list_that_leaves_one_document_of_each_corpus_leaves_it_alone(pipeline, pack):
-    before = read(pipeline, pack)
-    corpora = before.numbering.corpora
-    kept = {corpus.name: next(each for each in (7, 12, 40) if len(corpus.slots_with(0, each))) for corpus in corpora}
-    others = {corpus.name: np.delete(np.arange(corpus.store.documents), kept[corpus.name]) for corpus in corpora}
-    found = Examples(before.numbering.without(LeavingOut(others)), before.budgets, before.describe)
-    assert len(found[:]) == len(before)
-    for index in range(0, len(found), -(-len(found) // 20)):
-        assert all(documents_of(where) == {kept[where.corpus]} for where in located(found, index))
-        assert not pack or all(len(row) == len(other) for row, other in zip(found[index].values(), before[index].values()))
+@pytest.mark.parametrize("pipeline", ["joined", "apart in blocks", "conversations"])
+def test_find_is_the_inverse_of_locate_where_steps_are_skipped_too(pipeline):
+    found = without(read(pipeline, True), [1, 2, 4, 5, 40], skips=[(25, 7), (60, 3)])
+    for each in (found, found.epoch(1)):
+        held = {}
+        for index in range(len(each)):
+            for document in set().union(*map(documents_of, located(each, index))):
+                held.setdefault(document, []).append(index)
+        assert [each.find(document) for document in range(60)] == [held.get(document, []) for document in range(60)]
 
 
 @pytest.mark.parametrize("pipeline", ["joined", "apart", "conversations"])
 def test_a_list_of_all_documents_is_refused(pipeline):
     before = read(pipeline, False)
-    with pytest.raises(ValueError, match=r"exclude must leave some of '.*', got a list without which"):
+    with pytest.raises(ValueError, match="exclude"):
         without(before, range(before.numbering.corpora[0].store.documents))
 
 

@@ -1,6 +1,5 @@
 """Whole records shuffled in blocks: each example once an epoch, the inverse, and of a remote cache each block once a host."""
 
-import collections
 import dataclasses
 import json
 import pickle
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import ul2_tasks
-from ul2_tasks import BlockShuffle, Chat, Mix, Mixture, Stage
+from ul2_tasks import BlockShuffle, Chat, Mixture
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
 
@@ -91,38 +90,8 @@ def of_kind(described, kind, pack=False, far=False, **changes):
     return ul2_tasks.examples(description, case.lengths, pack=pack, cache_dirs=[remote if far else near])
 
 
-def located(examples, index):
-    return np.atleast_1d(np.array(examples.locate(index), object)).tolist()
-
-
 def plain(example) -> dict:
     return {key: np.asarray(value).tolist() for key, value in example.items()}
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_example_is_there_once_an_epoch_in_the_ratio_and_is_found(described, kind, pack):
-    found, whole = of_kind(described, kind, pack), of_kind(described, kind, block_shuffle=None)
-    (corpus,) = found.numbering.corpora
-    assert not corpus.order.is_one_window
-    assert found[0].keys() >= whole[0].keys() - {"denoiser", "task", "mode"} - ({"images"} if pack else set())
-    expected = collections.Counter(where.documents for index in range(len(whole)) for where in located(whole, index))
-    for epoch in (0, 3):
-        of_epoch = found.epoch(epoch)
-        places = [(index, where) for index in range(len(of_epoch)) for where in located(of_epoch, index)]
-        assert collections.Counter(where.documents for _, where in places) == expected
-        counts = collections.Counter(where.task for _, where in places)
-        rates = {member.task: member.rate for member in corpus.members}
-        share = {task: len(places) * rate / sum(rates.values()) for task, rate in rates.items()}
-        windows = sum(section.windows for section in corpus.order.sections)
-        assert all(abs(counts[task] - share[task]) <= windows * max(corpus.order.cycle.counts) for task in rates)
-        for index, where in places[::17]:
-            assert index in of_epoch.find(where.documents[0][0])
-    numbers = np.arange(found.first, found.end_of(2))
-    slots = found.numbering.slots(numbers)
-    assert (found.numbering.numbers(0, slots.epochs, slots.slots) == slots.places).all()
-    again = pickle.loads(pickle.dumps(found))
-    assert plain(again[3]) == plain(found[3])
 
 
 @pytest.mark.parametrize("max_bytes", [1 << 14, 1 << 24])
@@ -156,27 +125,3 @@ def test_a_host_reads_each_of_its_own_blocks_once(described, kind, hosts, fetche
             assert set(of_cache.values()) <= {1}
             assert own <= {*of_cache} | {block for block in own if not cache.size(block)}
             assert len(of_cache) <= len(own) + PARTITIONS // hosts * order.blocks.window_blocks + order.blocks.window_blocks
-
-
-def test_conversations_beside_texts_and_in_a_schedule(described):
-    talks = described["reply"][0].described
-    texts = Mixture("beside", vocabulary=talks.renderer.vocabulary, block_shuffle=dataclasses.replace(BLOCKS, partitions=2))
-    cache_dirs = []  # the texts have none
-    stages = [Stage(0, {texts: 3, talks: 1}), Stage(40, {texts: 1, talks: 1})]
-    planned = Mix("both", schedule=stages, batch_size=8, steps=200)
-    for pack in (False, True):
-        found = ul2_tasks.examples(planned, PAIRS, pack=pack, cache_dirs=cache_dirs)
-        numbers = np.arange(40 * 8)
-        corpora, positions = found.numbering.mix.elements(numbers)
-        assert not any(each.order.is_one_window for each in found.numbering.corpora if each.name == "talks_corpus")
-        is_talk = corpora == found.numbering.names.index("talks_corpus")
-        if not pack:
-            assert is_talk.sum() == 80
-            assert (positions[is_talk] % PARTITIONS == numbers[is_talk] % PARTITIONS).all()
-        seen = collections.Counter(
-            (where.epoch, where.chunk_index)
-            for index in range(len(found))
-            for where in located(found, index)
-            if "talks" in where.task
-        )
-        assert max(seen.values()) == 1

@@ -1,6 +1,5 @@
 """Whole records have random access: documents that are kept apart, and conversations, alone and beside texts."""
 
-import collections
 import dataclasses
 import pickle
 
@@ -11,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ul2_tasks
+from tests.support import write_pair
 from ul2_tasks import T5GEMMA2, UL2, BlockShuffle, Mixture
 from ul2_tasks.cli.commands import main
 from ul2_tasks.example_features import TEXT
 from ul2_tasks.random_access.pieces import cut_documents
 from ul2_tasks.store.read import MemoryStore, Store
 from ul2_tasks.store.write import PairWriter
-from ul2_tasks.tasks.tf_data import reading_of
 
 LENGTHS = {"inputs": 96, "targets": 80}
 SIZES = [3, 700, 1, 90, 41, 0, 260, 17, 5, 333, 2, 64] * 9
@@ -28,12 +27,17 @@ def texts():
         yield f"{number} ".ljust(size, "abcdefg hij"[number % 11])[:size] if size else ""
 
 
+def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):
+    write_pair(tmp_path / "texts", [[0] * 40, [0] * 50])
+    pieces = pickle.dumps(cut_documents(Store.open([f"{tmp_path}/texts"]), 10))
+    assert len(pickle.loads(pieces).tokens_of(np.array([8]))[0]) == 1
+    write_pair(tmp_path / "texts", [[0] * 40])
+    with pytest.raises(ValueError, match="rewritten"):
+        pickle.loads(pieces).tokens_of(np.array([8]))
+
+
 def apart(name="whole", **arguments):
     return Mixture(name, ul2_tasks.MemoryDataSource(texts, validation=0), merge_examples=False, **arguments)
-
-
-def locations(found):
-    return [where for index in range(len(found)) for where in np.atleast_1d(np.array(found.locate(index), object)).tolist()]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=300), st.integers(1, 12), st.integers(1, 3))
@@ -62,22 +66,6 @@ def test_pieces_are_the_fewest_that_are_short_enough_and_nearly_equal(tmp_path_f
             own = [number for number, (_, _, of) in enumerate(expected) if of == document]
             (first,), (stop,) = found.of_documents(np.array([document]))
             assert list(range(first, stop)) == own
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("denoisers", [T5GEMMA2, UL2], ids=["T5GEMMA2", "UL2"])
-@pytest.mark.parametrize("blocks", [None, BlockShuffle(256, 4, 2)], ids=["whole", "blocks"])
-def test_each_token_of_documents_kept_apart_is_in_one_example_of_an_epoch(pack, denoisers, blocks):
-    found = ul2_tasks.examples(apart(denoisers=denoisers, block_shuffle=blocks), LENGTHS, pack=pack)
-    for epoch in range(2):
-        of_epoch = found.epoch(epoch)
-        held = np.zeros(sum(SIZES), int)
-        for where in locations(of_epoch):
-            ((start, stop),) = where.tokens
-            held[start:stop] += 1
-            assert len(range(*where.documents[0])) == 1, "an example is of one document"
-        assert held.max() == 1
-        assert held.sum() == found.numbering.corpora[0].store.tokens
 
 
 class Unread:
@@ -110,67 +98,6 @@ def test_counts_are_kept_beside_the_cache_for_those_alone_who_have_the_same_rows
     assert [rows().first_of(epoch * first.rounds) for epoch in range(3)] == counted
     assert [dataclasses.replace(rows(), lengths=Unread()).first_of(epoch * first.rounds) for epoch in range(3)] == counted
     mixture.cache(str(tmp_path))  # which says that it is complete
-
-
-CHATS = {"tokens": 512}
-
-
-@pytest.mark.parametrize("lengths", [CHATS, {"inputs": 512, "targets": 512}], ids=["chat", "prompt_completion"])
-def test_conversations_and_their_rows_have_the_same_examples_in_each_epoch(lengths):
-    chat = ul2_tasks.Chat("random_chat", truncation="drop")
-    found = ul2_tasks.examples(chat, lengths)
-    keys = [*lengths, "loss_mask", "span_id"]
-
-    def plain(examples):
-        return sorted([tuple(example[key].tolist()) for key in keys] for example in examples)
-
-    assert plain(found) == plain(found.epoch(4))
-    assert [example[keys[0]].tolist() for example in found] != [example[keys[0]].tolist() for example in found.epoch(1)]
-    packed = ul2_tasks.examples(chat, lengths, pack=True)
-    assert sum(len(packed.locate(index)) for index in range(len(packed))) == len(found)
-    for index, row in enumerate(packed):
-        for segment, where in enumerate(packed.locate(index), start=1):
-            (number,) = [each for each in found.find(where.documents[0][0]) if found.locate(each) == where]
-            mark_key = "tokens" if "tokens" in lengths else "targets"
-            is_own = {key: row[f"{key}_segment_ids"] == segment for key in lengths}
-            for key in lengths:
-                assert row[key][is_own[key]].tolist() == found[number][key].tolist()
-            assert row["span_id"][is_own[mark_key]].tolist() == found[number]["span_id"].tolist()
-    again = pickle.loads(pickle.dumps(packed))
-    assert again[0]["span_id"].tolist() == packed[0]["span_id"].tolist()
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_replies_beside_denoisers_have_random_access_and_their_masks(pack):
-    chat = ul2_tasks.register_chat("beside_chat", format="prompt_completion")
-    vocabulary = seqio.TaskRegistry.get(chat).output_features["targets"].vocabulary
-    web = ul2_tasks.register("beside_web", vocabulary=vocabulary)
-    both = ul2_tasks.mix("beside", {web: 3, chat: 1})
-    lengths = {"inputs": 512, "targets": 512}
-    found = ul2_tasks.examples(both, lengths)
-    counts = collections.Counter(example["task"] == chat for example in found)
-    assert abs(counts[False] - 3 * counts[True]) < 4, "within a group of four that is begun"
-    for example in found[:50]:
-        assert (example["span_id"].min() == TEXT) == (example["task"] != chat)
-    dataset = seqio.get_dataset(both, lengths, ul2_tasks.EncDecFeatureConverter(pack=pack), num_epochs=1, seed=0, shuffle=True)
-    assert reading_of(dataset).fingerprint["corpora"].keys() == {"beside_web_corpus", "beside_chat_corpus"}
-    rows = list(dataset.as_numpy_iterator())
-    expected = ul2_tasks.examples(both, lengths, pack=pack)
-    assert len(rows) == len(expected)
-    assert sum(int(row["decoder_loss_weights"].sum()) for row in rows) == sum(int(each["loss_mask"].sum()) for each in expected)
-
-
-def test_pieces_of_a_pair_that_was_rewritten_are_refused(tmp_path):
-    def write(lengths):
-        with PairWriter(f"{tmp_path}/texts.bin", f"{tmp_path}/texts.idx", np.dtype(np.uint16)) as writer:
-            writer.add(np.zeros([sum(lengths)], np.int32), np.array(lengths))
-
-    write([40, 50, 60])
-    pieces = pickle.dumps(cut_documents(Store.open([f"{tmp_path}/texts"]), 10))
-    assert len(pickle.loads(pieces).tokens_of(np.array([14]))[0]) == 1
-    write([40])
-    with pytest.raises(ValueError, match="the file was rewritten"):
-        pickle.loads(pieces).tokens_of(np.array([14]))
 
 
 def test_beside_replies_targets_of_texts_with_images_are_trained_on_too():

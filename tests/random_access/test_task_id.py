@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import seqio
 
 import ul2_tasks
 from tests.random_access.test_leaving_out import PIPELINES, described
 from ul2_tasks import Mix, Stage
 from ul2_tasks.random_access.tasks import TaskInfo
-from ul2_tasks.tasks.datasets import facts_of
 
 LENGTHS = {"inputs": 96, "targets": 80}
 
@@ -62,23 +60,6 @@ def test_in_a_packed_sequence_each_segment_has_its_own(name):
         assert equal(row, before, before)
         seen.update(tasks)
     assert len(seen) == 1 + len(found.tasks)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_rows_of_seqio_have_it_too(pack):
-    mixture = described("id_rows")
-    ul2_tasks.register("id_rows", mixture.source)
-    named = ul2_tasks.examples("id_rows_mix", LENGTHS, seed=0, pack=pack, task_id=True)
-    assert named.tasks == ul2_tasks.examples(mixture, LENGTHS, task_id=True).tasks
-    dataset = seqio.get_mixture_or_task("id_rows_mix").get_dataset(LENGTHS, "train", seed=0, num_epochs=1)
-    source = facts_of(dataset).source
-    assert source.tasks == named.tasks
-    rows = source.rows(LENGTHS, pack, lambda rows: {"targets": rows["targets"], "task_id": rows["task_id"]}, with_task_id=True)
-    for example, row in zip(named, rows.as_numpy_iterator(), strict=True):
-        size = len(example["targets"])
-        assert row["targets"][:size].tolist() == example["targets"].tolist()
-        assert row["task_id"].tolist() == [*example["task_id"].tolist(), *[-1] * (LENGTHS["targets"] - size)]
-    assert len(list(rows.batch(4, drop_remainder=True).take(2))) == 2
 
 
 def test_what_has_none_says_so():

@@ -9,9 +9,9 @@ from concurrent import futures
 import numpy as np
 import pytest
 
+from tests.support import write_pair
 from ul2_tasks.store import read
 from ul2_tasks.store.read import Store
-from ul2_tasks.store.write import PairWriter
 
 PAIRS, STORES = 24, 13
 
@@ -30,8 +30,7 @@ def prefixes(folder, pairs=PAIRS):
     """Document d of pair p has the tokens p, d, and p * d of them."""
     names = [f"{folder}/{pair}" for pair in range(pairs)]
     for pair, name in enumerate(names):
-        with PairWriter(f"{name}.bin", f"{name}.idx", np.dtype("uint16")) as written:
-            written.add(np.array([pair, 0, pair, 1, 9]), np.array([2, 3]))
+        write_pair(name, [[pair, 0], [pair, 1, 9]])
     return names
 
 
@@ -71,3 +70,6 @@ def test_a_store_is_pickled_by_its_paths(tmp_path, monkeypatch):
     check(pickle.loads(state))
     again = pickle.loads(ended)
     assert (again.end, again.documents, again.tokens) == (9, 6, 15)
+    write_pair(tmp_path / "0", [[5]])
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        pickle.loads(state).read_tokens(0, 15)
