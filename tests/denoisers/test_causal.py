@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import seqio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ul2_tasks
 from tests.support import byte_vocabulary, denoise, flat
@@ -31,16 +29,6 @@ def test_windows_of_5_in_a_stream_of_13():
     assert windows(STREAM, 5) == [[11, 12, 13, 14, 15], [16, 17, 18, 21, 22], [23]]
     assert windows(STREAM, 5, merge_examples=False) == [[11, 12, 13, 14, 15], [16, 17, 18], [21, 22, 23]]
     assert windows([[], []], 5) == []
-
-
-@settings(max_examples=5, deadline=None)
-@given(sizes=st.lists(st.integers(0, 60), max_size=8), length=st.integers(2, 40))
-def test_windows_hold_every_token_once(sizes, length):
-    ids = iter(range(10**6))
-    documents = [[3 + next(ids) % 250 for _ in range(size)] for size in sizes]
-    stream = flat([*document, EOS] for document in documents if document)
-    wanted = [stream[start : start + length] for start in range(0, len(stream), length)]
-    assert windows(documents, length, separate_documents=True) == wanted
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-import ul2_tasks
 from ul2_tasks import T5GEMMA2, default_vocabulary, denoise_batch
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.tokenizers.special_ids import special_tokens
 
 IDS = np.random.default_rng(0).integers(600, 3000, (64, 90)).tolist()
-LENGTHS = {"inputs": 96, "targets": 80}
 
 
 def test_a_row_of_datasets_has_one_of_the_denoisers_and_depends_on_its_index_alone():
@@ -34,19 +32,3 @@ def test_a_row_of_grain_keeps_its_other_features_and_is_the_same_again():
     assert (masked[5]["inputs"] == masked[5]["inputs"]).all()
     special = special_tokens(default_vocabulary(), "[R]")
     assert invert(masked[5], T5GEMMA2[0], special).chunk.tolist() == IDS[5]
-
-
-def test_epochs_follow_each_other_and_grain_reads_them():
-    grain = pytest.importorskip("grain", reason="the extra grain is not installed")
-    examples = ul2_tasks.examples(ul2_tasks.Mixture(), LENGTHS)
-    count = len(examples)
-    rows = grain.MapDataset.source(examples.epochs())
-    for number, expected in ((3, examples[3]), (count, examples.epoch(1)[0]), (np.int64(count + 5), examples.epoch(1)[5])):
-        assert rows[number]["inputs"].tolist() == examples.epochs()[number]["inputs"].tolist() == expected["inputs"].tolist()
-    across = examples.epochs().__getitems__([count, 0, count - 1, count + 1])
-    each = [examples.epoch(1)[0], examples[0], examples[-1], examples.epoch(1)[1]]
-    assert [example["inputs"].tolist() for example in across] == [example["inputs"].tolist() for example in each]
-    own = rows.slice(slice(1, 2 * count, 2)).batch(1)
-    assert own[count // 2]["inputs"][0].tolist() == examples.epochs()[1 + 2 * (count // 2)]["inputs"].tolist()
-    with pytest.raises(IndexError, match="numbers must be at least 0, got -1"):
-        examples.epochs()[-1]

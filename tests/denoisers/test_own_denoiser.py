@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 import seqio
 
-from tests.support import byte_vocabulary, described, flat
+from tests.support import byte_vocabulary, described, flat, records_of
 from ul2_tasks import register
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 BYTES, MODES = byte_vocabulary()
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -49,7 +51,7 @@ class ThawedDenoiser(Denoiser):
 @pytest.mark.parametrize("denoiser", [ListedDenoiser(listed=[1]), ThawedDenoiser()], ids=["a list", "not frozen"])
 def test_one_without_a_hash_is_refused_when_it_is_registered(denoiser):
     for denoisers in (denoiser, [denoiser]):
-        with pytest.raises(ValueError, match="denoisers must be hashable, got"):
+        with pytest.raises(ValueError, match="denoisers"):
             register("gaps_unhashable", MemoryDataSource(lambda: DOCUMENTS, validation=0), BYTES, denoisers, modes=MODES)
 
 
@@ -76,26 +78,42 @@ def test_a_class_that_is_written_anew_is_another_denoiser():
 @pytest.mark.parametrize("merge_examples", [True, False])
 def test_its_examples_are_lossless_and_have_its_counts(merge_examples):
     denoiser, source = GapsDenoiser(), MemoryDataSource(lambda: DOCUMENTS, validation=0)
-    in_order = [record.text.decode() for shard in source.shards("train") for record in source.read(shard)]
-    name = register(
-        "gaps_joined" if merge_examples else "gaps_apart",
-        source,
-        BYTES,
-        denoiser,
-        modes=MODES,
-        merge_examples=merge_examples,
-    )
+    name = register(f"gaps_{merge_examples}".lower(), source, BYTES, denoiser, modes=MODES, merge_examples=merge_examples)
     (task,) = seqio.get_mixture_or_task(name).tasks
     examples = list(seqio.Task.get_dataset(task, LENGTHS, "train", False, False, seed=0).as_numpy_iterator())
     found = [invert(example, denoiser, described(task).special_tokens()) for example in examples]
-
-    assert flat(part.chunk.tolist() for part in found) == flat(map(BYTES.encode, in_order))
+    assert flat(part.chunk.tolist() for part in found) == flat(BYTES.encode(record.text.decode()) for record in records_of(source))
     for example, part in zip(examples, found):
         length = len(part.chunk)
         fewest, most = denoiser.noise_range(length)
         assert fewest <= part.is_noise.sum() <= most
         assert len(part.spans) == denoiser.noise_counts(length)[1]
         longest = denoiser.example_lengths(length, mode_tokens=1)
-        assert len(example["inputs"]) <= longest[0]
-        assert len(example["targets"]) <= longest[1]
+        assert (len(example["inputs"]) <= longest[0], len(example["targets"]) <= longest[1]) == (True, True)
     assert max(len(part.chunk) for part in found) == described(task).solve(LENGTHS).full.length
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrongDenoiser(Denoiser):
+    """It says of a chunk of five tokens what cannot be."""
+
+    name: str = "wrong"
+    mode: str | None = None
+    weight: float = 1
+    spans: int
+    fewest: int
+    most: int
+    placement = "t5"
+
+    def noise_counts(self, length):
+        return (self.fewest, self.spans) if length == 5 else (1, 1)
+
+    def noise_range(self, length):
+        return (self.fewest, self.most) if length == 5 else (1, 1)
+
+
+@pytest.mark.parametrize(("spans", "fewest", "most"), [(3, 3, 3), (2, 1, 2), (0, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 6), (2, 2, 4)])
+def test_a_denoiser_that_says_what_cannot_be_is_refused(spans, fewest, most):
+    denoiser = WrongDenoiser(spans=spans, fewest=fewest, most=most)
+    with pytest.raises(ValueError, match="noise_counts"):
+        recipe(denoiser, SpecialTokens((100, 101, 102), (), 1, frozenset()), 9, (True, True))

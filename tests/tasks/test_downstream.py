@@ -28,11 +28,10 @@ def own_task(name, *last_steps, vocabulary=BYTES) -> seqio.Task:
     )
 
 
-@pytest.mark.parametrize("mode", ["[R]", "[S]", "[X]"])
-def test_the_task_with_a_mode_is_the_task_with_the_mode_before_its_inputs(mode):
-    name = with_mode(titles(), mode)
-    assert name == f"titles_{mode[1].lower()}"
-    (id,) = special_tokens(default_vocabulary(), mode).mode
+def test_the_task_with_a_mode_is_the_task_with_the_mode_before_its_inputs():
+    name = with_mode(titles(), "[X]")
+    assert name == "titles_x"
+    (id,) = special_tokens(default_vocabulary(), "[X]").mode
     for split in ("train", "validation"):
         for with_it, without in zip(examples(name, split), examples(titles(), split), strict=True):
             assert with_it["inputs"].tolist() == [id, *without["inputs"]]

@@ -11,27 +11,19 @@ from hypothesis import strategies as st
 
 from tests.support import (
     DENOISERS,
-    KINDS,
-    SEQUENTIAL,
     byte_vocabulary,
     denoise,
-    denoiser_id,
     described,
     features,
     flat,
-    mistral_model,
     restore,
     restore_all,
     special_for,
     token_dataset,
 )
 from ul2_tasks import T5GEMMA2, MemoryDataSource, SpanDenoiser, chunk_length, register, seqio_vocabulary
-from ul2_tasks.corpus.configuration import CorpusConfiguration
 from ul2_tasks.tasks.preprocessors import denoise as denoise_chunks
 from ul2_tasks.tasks.preprocessors import prepend_mode, split_into_chunks
-from ul2_tasks.tasks.tokenization import tokenize
-from ul2_tasks.tasks.vocabulary import special_in_seqio
-from ul2_tasks.tokenizers.special_ids import as_vocabulary, special_tokens
 
 BYTES, MODES = byte_vocabulary()
 EOS = 1
@@ -43,77 +35,35 @@ def random_documents(*lengths, low=3, high=259, seed=0):
     return [rng.integers(low, high, size=length).tolist() for length in lengths]
 
 
-MANY_BYTES, MANY_MODES = byte_vocabulary(sentinels=300)
-VOCABULARIES = {
-    # name: (vocabulary, settings, ordinary ids)
-    "bytes": (MANY_BYTES, {"modes": MANY_MODES}, (3, 259)),
-    "default": (seqio_vocabulary(), {}, (600, 4096)),
-    "mistral": (
-        seqio.SentencePieceVocabulary(mistral_model()),
-        {"sentinels": range(10, 700), "modes": {"[R]": 700, "[S]": 701, "[X]": 702}},
-        (1100, 32000),
-    ),
-}
-
-
-CASES = [("bytes", (64, 64)), ("bytes", (512, 512)), ("bytes", (30, 300)), ("default", (512, 512)), ("mistral", (200, 40))]
-# Each builds a pipeline: a preset's denoisers and every kind in one case, in turn, and every kind in another one. The other
-# denoisers have other numbers alone; the tests of the collator, which builds none, have them all.
-READ = list(dict.fromkeys([*T5GEMMA2, *KINDS]))
-COMBINED = [(denoiser, *CASES[number % 5]) for number, denoiser in enumerate(READ)]
-COMBINED += [(denoiser, *CASES[(READ.index(denoiser) + 2) % 5]) for denoiser in KINDS]
-
-
-@pytest.mark.parametrize(
-    ("denoiser", "vocabulary", "sequence_length"),
-    COMBINED,
-    ids=lambda value: str(value) if isinstance(value, str | tuple) else denoiser_id(value),
+@given(
+    st.lists(st.lists(st.integers(3, 258), max_size=90), max_size=8),
+    st.sampled_from(DENOISERS),
+    st.booleans(),
+    st.booleans(),
+    st.integers(12, 40),
+    st.integers(12, 40),
 )
-def test_joined_documents_are_lossless_and_every_full_chunk_is_exact(denoiser, vocabulary, sequence_length):
-    vocabulary, settings, ordinary = VOCABULARIES[vocabulary]
-    documents = random_documents(0, 700, 1, 5, 0, 1500, 33, low=ordinary[0], high=ordinary[1])
-    budgets = dict(zip(("inputs", "targets"), sequence_length))
-    examples = denoise(documents, budgets, denoiser, vocabulary, **settings)
-
-    own = as_vocabulary(vocabulary)
-    special = special_in_seqio(special_tokens(own, denoiser.mode, **settings), own)
-    chunks = [restore(example, denoiser, special) for example in examples]
-    assert flat(chunks) == flat(documents), "token for token, in order, the tail included"
-
-    full = chunk_length(denoiser, budgets, mode_tokens=len(special.mode))
-    total = sum(map(len, documents))
-    assert [len(chunk) for chunk in chunks] == [full.length] * (total // full.length) + [total % full.length] * (
-        total % full.length > 0
-    )
-    fewest, most = denoiser.noise_range(full.length)
-    uses_sentinel = getattr(denoiser, "sentinel", True)
-    for example, tokens in zip(examples, chunks):
-        assert len(example["inputs"]) <= budgets["inputs"]
-        assert len(example["targets"]) <= budgets["targets"]
-        if len(tokens) == full.length:
-            spans = full.spans if uses_sentinel else 0
-            noise = len(example["targets"]) - spans - 1
-            assert fewest <= noise <= most
-            assert len(example["inputs"]) == len(special.mode) + full.length - noise + spans + 1
-            if fewest == most:
-                assert (len(example["inputs"]), len(example["targets"])) == (full.inputs, full.targets)
-
-
-@given(st.lists(st.lists(st.integers(3, 258), max_size=90), max_size=8), st.sampled_from(DENOISERS), st.booleans(), st.booleans())
-@settings(max_examples=7)
-def test_any_documents_of_any_length_pass(documents, denoiser, merge_examples, separate_documents):
+@settings(max_examples=12)
+def test_any_documents_of_any_length_pass(documents, denoiser, merge_examples, separate_documents, inputs, targets):
+    """Token for token, in order, the tail included; full chunks have the lengths that were solved."""
     separate_documents &= merge_examples
     keywords = {"modes": MODES, "merge_examples": merge_examples, "separate_documents": separate_documents}
-    examples = denoise(documents, {"inputs": 24, "targets": 24}, denoiser, BYTES, **keywords)
-    special = special_for(denoiser, BYTES, MODES)
-    restored = restore_all(examples, denoiser, special)
+    budgets = {"inputs": inputs, "targets": targets}
+    examples = denoise(documents, budgets, denoiser, BYTES, **keywords)
+    special, full = special_for(denoiser, BYTES, MODES), chunk_length(denoiser, budgets, mode_tokens=1)
+    chunks = [restore(example, denoiser, special) for example in examples]
     if separate_documents:
         documents = [[*document, EOS] for document in documents if document]
-    assert restored == flat(documents)
-    for example in examples:
-        assert len(example["inputs"]) > 0
+    assert flat(chunks) == flat(documents)
+    fewest, most = denoiser.noise_range(full.length)
+    for example, tokens in zip(examples, chunks):
+        sizes = len(example["inputs"]), len(example["targets"])
+        assert (0 < sizes[0] <= inputs, sizes[1] <= targets, len(tokens) <= full.length) == (True, True, True)
+        assert fewest != most or len(tokens) < full.length or sizes == (full.inputs, full.targets)
         assert 0 not in example["inputs"]
         assert 0 not in example["targets"]
+    if merge_examples and examples:
+        assert all(len(tokens) == full.length for tokens in chunks[:-1])
 
 
 def test_a_one_token_document_is_all_noise_and_an_empty_one_adds_nothing():
@@ -163,49 +113,17 @@ def test_bad_features_fail_when_the_dataset_is_built():
 
 def test_noise_is_new_for_each_seed_denoiser_and_content_and_the_same_otherwise():
     documents = random_documents(1900)
-    denoiser, twin = (SpanDenoiser(name=name, mean_span_length=3, noise_density=0.15, mode="[R]") for name in ("a", "b"))
+    one, twin = (SpanDenoiser(name=name, mean_span_length=3, noise_density=0.15, mode="[R]") for name in ("a", "b"))
 
-    def positions(documents, denoiser, seed):
-        sentinels = special_for(denoiser, BYTES, MODES).sentinels
+    def positions(documents, denoiser=one, seed=0):
         examples = denoise(documents, LENGTHS, denoiser, BYTES, seed=seed, modes=MODES)
-        return [np.flatnonzero(np.isin(example["inputs"], sentinels)).tolist() for example in examples]
+        return [np.flatnonzero(example["inputs"] > MODES["[X]"]).tolist() for example in examples]
 
-    same = positions(documents, denoiser, 0)
-    assert positions(documents, denoiser, 0) == same
-    others = {
-        "seed": positions(documents, denoiser, 1),
-        "denoiser": positions(documents, twin, 0),
-        "tokens": positions([[3 + (id - 2) % 256 for id in documents[0]]], denoiser, 0),
-    }
-    for name, other in others.items():
-        equal = np.mean([a == b for a, b in zip(same, other)])
-        assert equal < 0.05, f"another {name} must draw other noise; {equal:.0%} of {len(same)} chunks are masked alike"
-
-
-def test_a_plain_seqio_task_takes_the_preprocessors_as_they_are():
-    """Another's own task, with stock SeqIO around the preprocessors, and chunks of drawn lengths."""
-    denoiser = SEQUENTIAL[2]
-    output_features = features(BYTES)
-    task = seqio.Task(
-        "own_task",
-        source=seqio.FunctionDataSource(
-            lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
-                {"text": ["one document", "and another one"] * 40}
-            ),
-            splits=["train"],
-        ),
-        preprocessors=[
-            functools.partial(tokenize, configuration=CorpusConfiguration()),
-            functools.partial(split_into_chunks, denoiser=denoiser, modes=MODES),
-            functools.partial(denoise_chunks, denoiser=denoiser, modes=MODES),
-        ],
-        output_features=output_features,
-    )
-    examples = list(task.get_dataset(LENGTHS, split="train", shuffle=False, seed=1).as_numpy_iterator())
-    special = special_for(denoiser, BYTES, MODES)
-    restored = restore_all(examples, denoiser, special)
-    assert BYTES.decode(restored) == "one documentand another one" * 40
-    assert denoiser.noise_counts(len(restore(examples[0], denoiser, special)))[1] >= 1
+    same = positions(documents)
+    assert positions(documents) == same
+    shifted = [[3 + (id - 2) % 256 for id in documents[0]]]
+    for other in (positions(documents, seed=1), positions(documents, twin), positions(shifted)):
+        assert np.mean([a == b for a, b in zip(same, other)]) < 0.05
 
 
 STOCK = [f"text {number} of the corpus, and {number} more" for number in range(80)]
@@ -254,22 +172,6 @@ def test_eos_may_be_left_to_a_later_step():
     )
 
 
-def with_mode_before(example, vocabulary, **arguments):
-    dataset = prepend_mode(tf.data.Dataset.from_tensors(example), features(vocabulary), **arguments)
-    return next(dataset.as_numpy_iterator())
-
-
-@pytest.mark.parametrize(("modes", "ids"), [(MODES, [259]), ({"[R]": "[NLU] "}, BYTES.encode("[NLU] "))], ids=["an id", "a text"])
-@pytest.mark.parametrize(("tokens", "dtype"), [([], np.int32), ([7, 8, 9], np.int64)])
-def test_a_mode_goes_before_the_inputs_and_all_else_stays(tokens, dtype, modes, ids):
-    example = {"inputs": np.array(tokens, dtype), "targets": np.array([5], np.int32), "note": b"kept"}
-    found = with_mode_before(example, BYTES, mode="[R]", modes=modes)
-    assert found["inputs"].dtype == dtype
-    assert found["inputs"].tolist() == [*ids, *tokens]
-    assert found["targets"].tolist() == [5]
-    assert found["note"] == b"kept"
-
-
 @pytest.mark.parametrize(
     ("example", "mode", "argument"),
     [
@@ -281,4 +183,4 @@ def test_a_mode_goes_before_the_inputs_and_all_else_stays(tokens, dtype, modes, 
 )
 def test_what_has_no_place_for_a_mode_is_refused(example, mode, argument):
     with pytest.raises(ValueError, match=argument):
-        with_mode_before(example, seqio_vocabulary(), mode=mode)
+        prepend_mode(tf.data.Dataset.from_tensors(example), features(seqio_vocabulary()), mode=mode)
