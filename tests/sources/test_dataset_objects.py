@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import datasets
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ import ul2_tasks
 from tests.support import records_of
 
 TEXTS = [f"document {number} of a corpus, with some words " * (number % 3 + 1) for number in range(40)]
-LENGTHS = {"inputs": 64, "targets": 64}
 
 
 def rows(texts=TEXTS):
@@ -100,16 +98,9 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_examples_are_those_of_the_same_texts_in_files(files, form):
-    mixtures = [ul2_tasks.Mixture("mine", source) for source in (files, FORMS[form](files))]
-    from_files, from_datasets = (ul2_tasks.examples(mixture, LENGTHS) for mixture in mixtures)
-    assert len(from_files) == len(from_datasets)
-    for number in range(len(from_files)):
-        for one, other in zip(from_files[number].items(), from_datasets[number].items()):
-            np.testing.assert_array_equal(one[1], other[1])
+def test_the_texts_are_those_of_the_rows(files, form):
+    assert texts(FORMS[form](files)) == TEXTS
 
-
-# What a dataset is known by.
 
 PROGRAM = """
 import sys, datasets, ul2_tasks
@@ -128,24 +119,6 @@ def test_a_dataset_is_known_by_the_same_words_in_each_process_and_no_other_by_th
     one, other = (subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines() for _ in range(2))
     assert one == other
     assert len(set(one)) == len(one) == 5
-
-
-# Caches and provenance.
-
-
-def test_a_cache_says_of_each_document_which_row_it_was_and_is_not_taken_for_another_dataset(tmp_path):
-    one, other = (ul2_tasks.Mixture("mine", datasets.Dataset.from_dict(rows(held))) for held in (TEXTS, [*TEXTS[:-1], "another"]))
-    manifest = one.cache(tmp_path)
-    assert manifest["totals"]["documents"] == 40
-    examples = ul2_tasks.examples(one, LENGTHS, cache_dirs=[tmp_path])
-    assert len(examples)
-    with pytest.raises(ValueError, match="source"):
-        ul2_tasks.examples(other, LENGTHS, cache_dirs=[tmp_path])[0]
-    source = ul2_tasks.open_source(one.source)
-    assert {(shard.path, shard.before) for shard in source.shards("train")} == {("Dataset, split train", 0)}
-
-
-# Bad input.
 
 
 def test_bad_rows_are_problems_of_their_rows():

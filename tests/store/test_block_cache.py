@@ -1,9 +1,6 @@
 """`BlockCache`: the tokens of its store, in blocks that are each read once, within a bound of bytes."""
 
 import itertools
-import multiprocessing
-import os
-import signal
 import threading
 import time
 import weakref
@@ -151,48 +148,6 @@ def test_what_is_remote():
     far = Store(["/a", "s3://bucket/b"], [4, 4], [1000, 1000])
     near = MemoryStore(TOKENS, np.array([300, 1, 500, 199])), Store(["/a"], [4], [1000])
     assert [is_remote(each) for each in (*near, far)] == [False, False, True]
-
-
-def fits(cache) -> bool:
-    """Whether two reads of all tokens read each block once, as the bound of the process that made the cache allows."""
-    all_of(cache)
-    all_of(cache)
-    return len(cache.store.ranges) == 16
-
-
-class Plain(Counted):
-    def __reduce__(self):
-        return Plain, ()
-
-
-@pytest.mark.parametrize(("max_bytes", "expected"), [(1 << 20, True), (1000, False)])
-def test_another_process_has_the_bound_and_its_own_blocks(bound, max_bytes, expected):
-    bound(max_bytes)
-    cache = BlockCache(Plain(), 64)
-    with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        assert pool.submit(fits, cache).result() == expected
-
-
-def test_a_forked_process_reads_though_its_parent_was_reading():
-    """No lock and no thread of the parent's is waited for, and what it held is there."""
-    store = Counted()
-    cache = BlockCache(store, 10)
-    cache.read_tokens(0, 500)
-    store.opened.clear()
-    cache.prefetch([], range(50, 100))
-    child = os.fork()
-    if not child:
-        signal.alarm(60)
-        status = 1
-        try:
-            store.opened.set()
-            store.ranges.clear()
-            status = 0 if all_of(cache) == TOKENS.tolist() and len(store.ranges) == 50 else 1
-        finally:
-            os._exit(status)
-    store.opened.set()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert all_of(cache) == TOKENS.tolist()
 
 
 @pytest.mark.parametrize("wrong", [(-1, 3), (998, 1001), (5, 4)])

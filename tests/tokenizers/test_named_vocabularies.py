@@ -6,8 +6,10 @@ import pytest
 import sentencepiece
 import seqio
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support import flat
+from tests.support import flat, trained_model
 from ul2_tasks.tasks.vocabulary import seqio_vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.sentencepiece import DEFAULT_MODEL
@@ -32,19 +34,10 @@ TEXTS = ["plain text of 7 words, naïve 日本", "<extra_id_0> [R] </s> <unused0
 def model(request, tmp_path_factory):
     """A small SentencePiece model of each layout and kind."""
     layout, kind = request.param.split("-")
-    path = tmp_path_factory.mktemp("models") / request.param
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(
-            [f"plain text of {number} <words>, naïve _id_ extra relation tradition station" for number in range(60)]
-        ),
-        model_prefix=str(path),
-        model_type=kind,
-        vocab_size=300,
-        byte_fallback=True,
-        minloglevel=2,
-        **LAYOUTS[layout],
-    )
-    return f"{path}.model"
+    path = tmp_path_factory.mktemp("models") / f"{request.param}.model"
+    sentences = [f"plain text of {number} <words>, naïve _id_ extra relation tradition station" for number in range(60)]
+    path.write_bytes(trained_model(sentences, model_type=kind, vocab_size=300, byte_fallback=True, **LAYOUTS[layout]))
+    return str(path)
 
 
 def test_every_layout_gets_sentinels_and_modes(model):
@@ -53,24 +46,23 @@ def test_every_layout_gets_sentinels_and_modes(model):
     bos_id = None if plain.bos_id < 0 else plain.bos_id  # of a model without one
     assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.bos_id) == (plain.eos_id, plain.unk_id, bos_id)
     specials = [special_tokens(vocabulary, mode) for mode in MODES]
-    names = [f"<extra_id_{n}>" for n in range(8)]
-    assert [*map(vocabulary.id_to_piece, specials[0].sentinels)] == names
+    assert [*map(vocabulary.id_to_piece, specials[0].sentinels)] == [f"<extra_id_{n}>" for n in range(8)]
     assert [[*map(vocabulary.id_to_piece, special.mode)] for special in specials] == [[mode] for mode in MODES]
     added = 3 if "umt5" in model else 11
     assert vocabulary.vocab_size == 300 + added
     assert specials[2].mode == (300 + added - 1,)
 
 
-def test_no_text_becomes_a_special_id_and_plain_text_stays_what_it_was(model):
+@given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0RSX[]") | st.sampled_from(TEXTS))
+def test_no_text_becomes_a_special_id_and_other_text_stays_what_it_was(text, model):
     plain, vocabulary = seqio.SentencePieceVocabulary(model), open_vocabulary(model, sentinels=8)
     special = SpecialTokensRequest(mode_names=MODES).ids(vocabulary)
-    text = vocabulary.never_encoding(special)
-    assert (text is vocabulary) == ("umt5" not in model)
-    for each in TEXTS:
-        ids = text.encode(each)
-        assert not special & set(ids)
-        assert seqio_vocabulary(text).encode_tf(tf.constant(each)).numpy().tolist() == ids
-    assert text.encode(TEXTS[0]) == plain.encode(TEXTS[0])
+    barred = vocabulary.never_encoding(special)
+    assert (barred is vocabulary) == ("umt5" not in model)
+    ids, before = barred.encode(text), plain.encode(text)
+    assert not special & {*ids}
+    assert ids == before or special & {*before}
+    assert seqio_vocabulary(barred).encode_tf(tf.constant(text)).numpy().tolist() == barred.encode_batch([text])[0].tolist() == ids
 
 
 AT_0 = {
@@ -84,14 +76,9 @@ AT_0 = {
 
 @pytest.mark.parametrize("layout", AT_0)
 def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]),
-        model_prefix=str(tmp_path / "own"),
-        vocab_size=300,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **{"pad_id": -1, **AT_0[layout]},
-    )
+    sentences = [f"plain text of {number} <words>, naïve one _id_ extra" for number in range(60)]
+    settings = {"vocab_size": 300, "hard_vocab_limit": False, "pad_id": -1, **AT_0[layout]}
+    (tmp_path / "own.model").write_bytes(trained_model(sentences, **settings))
     model = str(tmp_path / "own.model")
     own, vocabulary = sentencepiece.SentencePieceProcessor(model), open_vocabulary(model, sentinels=4)
     of_seqio = seqio_vocabulary(vocabulary)
@@ -101,9 +88,9 @@ def test_where_0_is_no_padding_seqio_has_all_ids_one_higher(layout, tmp_path):
     assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (None, own.eos_id(), own.unk_id())
     assert (of_seqio.pad_id, of_seqio.eos_id, of_seqio.unk_id) == (0, own.eos_id() + 1, own.unk_id() + 1)
     special = special_tokens(vocabulary, "[R]")
-    ids_of_modes = {name: special_tokens(vocabulary, name).mode for name in MODES}
-    assert len({*special.sentinels, *flat(ids_of_modes.values()), special.eos}) == 4 + 3 + 1
-    assert vocabulary.vocab_size == max(*special.sentinels, *flat(ids_of_modes.values())) + 1 == of_seqio.vocab_size - 1
+    added = [*special.sentinels, *flat(special_tokens(vocabulary, name).mode for name in MODES)]
+    assert len({*added, special.eos}) == 4 + 3 + 1
+    assert vocabulary.vocab_size == max(added) + 1 == of_seqio.vocab_size - 1
     text = vocabulary.never_encoding(SpecialTokensRequest(mode_names=MODES).ids(vocabulary))
     for each in (*TEXTS, "one one ☃ 日本"):
         ids, higher = text.encode(each), seqio_vocabulary(text).encode(each)
@@ -156,11 +143,6 @@ def test_bytes_have_modes_by_name():
         special_tokens(vocabulary, None, sentinels=[68])
     same = pickle.loads(pickle.dumps(vocabulary))
     assert (same, hash(same), vocabulary_identity(same)) == (vocabulary, hash(vocabulary), vocabulary_identity(vocabulary))
-    for other in (
-        open_vocabulary("bytes", sentinels=9),
-        open_vocabulary("bytes", modes=["a", "b", "c"]),
-        as_vocabulary(seqio.ByteVocabulary(259)),
-    ):
+    for other in (open_vocabulary("bytes", sentinels=9), as_vocabulary(seqio.ByteVocabulary(259))):
         assert other != vocabulary
-        assert vocabulary != other
         assert vocabulary_identity(other) != vocabulary_identity(vocabulary)

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-import sentencepiece
 import seqio
-from hypothesis import example, given
-from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from tests.support import byte_vocabulary, mistral_model, t5_model
 from ul2_tasks import default_vocabulary, embedding_rows
 from ul2_tasks.tokenizers.special_ids import (
-    SpecialTokensRequest,
     TextIds,
     as_vocabulary,
     special_tokens,
@@ -100,37 +96,6 @@ def test_id_0_that_text_can_produce_is_refused(tmp_path, mistral):
         edited(tmp_path / "swapped.model", swap).check()
 
 
-@pytest.fixture(scope="module", params=["unigram", "bpe"])
-def gemmas(request, tmp_path_factory):
-    """A small model of the layout of Gemma's: pad 0, EOS 1, BOS 2, unknown 3, user-defined pieces; and SeqIO's extra ids."""
-    path = tmp_path_factory.mktemp("gemma") / request.param
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([f"the {number} unused <pieces> of _id_ naïve extra text" for number in range(50)]),
-        model_prefix=str(path),
-        model_type=request.param,
-        vocab_size=300,
-        pad_id=0,
-        eos_id=1,
-        bos_id=2,
-        unk_id=3,
-        user_defined_symbols=["<unused0>", "<unused1>", "<unused2>", "\n\n"],
-        byte_fallback=True,
-        minloglevel=2,
-    )
-    return as_vocabulary(seqio.SentencePieceVocabulary(f"{path}.model", extra_ids=2))
-
-
-@given(text=st.text() | st.text(alphabet="<>_ \n\u2581unsedxtrai0"))
-@example(text="line\n\nline <unused2> <unused")
-def test_all_other_text_is_tokenized_as_before(text, gemmas):
-    special = SpecialTokensRequest([4, 5, 301], {"[R]": 300}).ids(gemmas)
-    barred = gemmas.never_encoding(special)
-    ids, before = barred.encode(text), gemmas.encode(text)
-    assert not special & set(ids)
-    assert ids == before or special & set(before)
-    assert barred.encode_batch([text])[0].tolist() == ids
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16, np.uint64])
 def test_ids_of_text_alone(dtype):
     of_text, of_rows = (TextIds(264, [0, 259, 263], rows) for rows in (None, 200))
@@ -138,8 +103,7 @@ def test_ids_of_text_alone(dtype):
     assert of_text.are_in(ids).tolist() == [[False, True, True], [False, True, False], [False, True, True]]
     assert of_rows.are_in(ids).tolist() == [[False, True, False], [False, False, False], [False, True, False]]
     of_text.check(ids[0, 1:], "ids", "")
-    with pytest.raises(ValueError, match=r"this must .* got \[0, 259, 263, 264\]: .* beyond the 264 ids .* Do it\."):
+    with pytest.raises(ValueError, match=r"this .*\[0, 259, 263, 264\]"):
         of_text.check(np.repeat(ids, 2), "this", "Do it.")
     if np.iinfo(dtype).min < 0:
         assert not of_text.are_in(np.array([-1, -264, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)).any()
-    assert TextIds(264, []).table.sum() == 264
