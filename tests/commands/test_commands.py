@@ -133,8 +133,8 @@ def test_what_a_kind_cannot_do_is_said_with_what_to_do_instead(kind, asked, inst
     command = command or next(has_option)
     needed = "" if option in ("--id", "--list", "--text") else NEEDED.get(command, "")
     done = of_kind(kind, command, f"{needed} {option} {VALUES.get(option, '')}")
-    said = f"`ul2 {f'{command} {option}'.strip()}` does not support {kind}"
-    assert (done.exit_code, said in done.stderr, done.stderr.endswith(f"{instead}\n")) == (2, True, True), done.output
+    said = [f"ul2 {f'{command} {option}'.strip()}", kind, instead]
+    assert (done.exit_code, [each in done.stderr for each in said]) == (2, [True] * 3), done.output
     assert not {path.name for path in tmp_path.iterdir()} & {"out", "out.html"}
 
 
@@ -153,23 +153,22 @@ ERRORS = [  # what is asked, and the argument, or the name, that the sentence ha
     (["show", "x2", "--vocabulary", "/nowhere/my.voc"], "vocabulary"),
     (["show", "--lengths", "512"], "--lengths"),
     (["show", "--denoiser", "q"], "denoiser"),
-    (["show", "--text", "a", "--corpus", "a.txt"], "--text must be left out with --corpus"),
+    (["show", "--text", "a", "--corpus", "a.txt"], "--text"),
     (["show", "--step", "3"], "--batch_size"),
     (["show", "--step", "3", "--batch_size", "8", "--host", "64/64"], "--host"),
     (["show", "--step", "3", "--run", "folder"], "ul2_run.json"),
-    (["show", "my_data.py:mine", "--corpus", "a", "--preset", "UL2"], "--corpus, --preset must be left out with FILE.py:OBJECT"),
-    (["show", "my_data.py:nothing"], "nothing is named 'nothing'"),
-    (["show", "my_data.py:nothing"], "my_data.py, or what it registers."),  # and no option that FILE.py excludes
-    (["show", "my_data.py:Mixture"], "NAME must be FILE.py:OBJECT of a Mixture"),
-    (["show", "images", "--corpus", "texts/a.jsonl"], "NAME must be a name of your own"),
-    (["show", "no.py:both"], "with a file that exists"),
-    (["show", "texts/json.py:both"], "FILE.py must have a name of its own"),
+    (["show", "my_data.py:mine", "--corpus", "a", "--preset", "UL2"], "--corpus, --preset"),
+    (["show", "my_data.py:nothing"], "'nothing'"),
+    (["show", "my_data.py:Mixture"], "NAME"),
+    (["show", "images", "--corpus", "texts/a.jsonl"], "NAME"),
+    (["show", "no.py:both"], "no.py"),
+    (["show", "texts/json.py:both"], "FILE.py"),
     (["stats", "--examples", "0"], "--examples"),
     (["show", "ul2", "--module", "json"], "--module"),
-    (["export", "--format", "megatron", "--output", "out", "--part", "0/2"], "--part must be left out with --format megatron"),
-    (["cache", "--output", "out", "--part", "0/2", "--merge"], "part must be left out with merge"),
+    (["export", "--format", "megatron", "--output", "out", "--part", "0/2"], "--part"),
+    (["cache", "--output", "out", "--part", "0/2", "--merge"], "part"),
     (["cache", "--output", "out", "--part", "2/2"], "--part"),
-    (["find"], "--document, --text, --id, --source, --list must be given, got none"),
+    (["find"], "--document, --text, --id, --source, --list"),
     (["find", "--document", "x"], "document"),
     (["verify", "/nowhere"], "/nowhere"),
     (["report", "--lengths", "3,3", "--output", "no/such/page.html"], "page.html"),
@@ -199,23 +198,6 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch, pa
     monkeypatch.delitem(sys.modules, "ul2_tasks.corpus.build_cache", raising=False)
     done = ul2(*arguments)
     assert (done.exit_code, extra in done.stderr) == (2, True), done.stderr
-
-
-def test_a_corpus_is_examined_shown_and_cached(tmp_path):
-    lines = [json.dumps({"content": text, "id": n}) for n, text in enumerate(embedded_documents())]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    source = f"open_source({str(tmp_path / 'a.jsonl')!r}, text_key='content', id_key='id', validation=0.1)"
-    own = described(tmp_path, f"Mixture('own', {source}, 'bytes', UL2R)")
-    told = ul2("doctor", own, "--lengths", "512,512")
-    assert (told.exit_code, "no problem" in told.stdout.splitlines()[-1]) == (0, True), told.stdout
-    assert "splits train, validation" in told.stdout
-    shown = ul2("show", own, "--denoiser", "r", "--denoiser", "S", "--lengths", "128,128").stdout
-    assert set(re.findall(r"^own_\w+", shown, re.MULTILINE)) == {"own_mix", "own_r", "own_s"}
-    assert "<extra_id_0>" in shown
-    assert ul2("cache", own, "--output", tmp_path).exit_code == 0
-    totals = json.loads((tmp_path / "own_corpus" / "manifest.json").read_text())["totals"]
-    texts = embedded_documents()
-    assert (totals["documents"], totals["tokens"]) == (len(texts), sum(len(text.encode()) for text in texts))
 
 
 def test_ones_own_text_is_shown_whole():
@@ -268,53 +250,24 @@ def test_the_doctor_looks_at_all_corpora_of_a_mixture_and_at_each_once(tmp_path)
     )
     told = findings(f"{tmp_path}/doctor_corpora.py:doctor_three")
     (problem,) = (finding for finding in told if finding["kind"] == "problem")
-    assert "text_key must be a feature of the source, one of ['content'], got 'text'" in problem["what"]
+    assert "text_key" in problem["what"]
     assert problem["concerns"] == ["doctor_fields_corpus"]
     (embedded,) = (finding for finding in told if finding["what"].startswith("MemoryDataSource(embedded_documents"))
     assert embedded["concerns"] == ["doctor_2_corpus", "doctor_3_corpus"]
 
 
-def test_doctor_and_lengths_look_at_all_kinds_of_a_mixture(tmp_path):
-    (tmp_path / "doctor_beside.py").write_text(
-        "import ul2_tasks\n"
-        "chat = ul2_tasks.Chat('doctor_talk', renderer='harmony:default')\n"
-        "given = {'sentinels': range(3, 203), 'denoisers': ul2_tasks.T5GEMMA2[:1]}\n"
-        "own = ul2_tasks.Mixture('doctor_own', vocabulary=chat.vocabulary, **given)\n"
-        "both = ul2_tasks.Mix('doctor_beside', {own: 1, chat: 1})\n"
-    )
-    asked = [f"{tmp_path}/doctor_beside.py:both"]
-    both = ["doctor_own_mix", "doctor_talk_prompt_completion"]
-    lengths = [finding["concerns"] for finding in findings(*asked) if (finding["kind"], finding["about"]) == ("ok", "lengths")]
-    assert lengths == [[name] for name in both]
-    told = json.loads(ul2("lengths", *asked, "--json").stdout)
-    assert [corpus["name"] for corpus in told["corpora"]] == both
+def test_the_doctor_looks_at_all_kinds_of_a_mixture(tmp_path):
+    more = "chat = Chat('doctor_talk', renderer='harmony:default')\n"
+    more += "own = Mixture('doctor_own', vocabulary=chat.vocabulary, sentinels=range(3, 203), denoisers=T5GEMMA2[:1])"
+    told = findings(described(tmp_path, "Mix('doctor_beside', {own: 1, chat: 1})", more))
+    lengths = [finding["concerns"] for finding in told if (finding["kind"], finding["about"]) == ("ok", "lengths")]
+    assert lengths == [["doctor_own_mix"], ["doctor_talk_prompt_completion"]]
 
 
-def test_bad_records_end_the_job_in_one_sentence_or_are_counted(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 2}\nthree\n{"text": "four"}\n')
+def test_a_bad_record_ends_the_job_in_one_sentence(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 2}\n')
     done = ul2("cache", "bad_records", "--corpus", tmp_path / "a.jsonl", "--output", tmp_path / "out")
-    assert done.exit_code == 2
-    assert f"{tmp_path}/a.jsonl, line 2: 'text' must be a text, got a value of type int. Fix the corpus, or pass" in done.stderr
-    assert "Traceback" not in done.stderr
-    skipped = described(tmp_path, f"Mixture('bad_skipped', {str(tmp_path / 'a.jsonl')!r}, on_error='skip')")
-    done = ul2("cache", skipped, "--output", tmp_path / "out")
-    assert done.exit_code == 0
-    totals = json.loads((tmp_path / "out" / "bad_skipped_corpus" / "manifest.json").read_text())["totals"]
-    assert (totals["documents"], totals["skipped"]) == (2, 2)
-
-
-def test_help_needs_no_tensorflow():
-    program = """
-import sys
-from click.testing import CliRunner
-from ul2_tasks.cli import main
-for line in sys.stdin.read().splitlines():
-    done = CliRunner().invoke(main, [*line.split(), "--help"])
-    print(done.exit_code, "tensorflow" in sys.modules, done.output.split("[")[0].split())
-"""
-    asked = ["", *main.commands]
-    done = subprocess.run([sys.executable, "-c", program], input="\n".join(asked), check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [f"0 False {['Usage:', 'main', *command.split()]}" for command in asked]
+    assert (done.exit_code, f"{tmp_path}/a.jsonl, line 2: 'text'" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 @pytest.mark.parametrize("data", ["texts", "conversations"])
@@ -331,50 +284,39 @@ def test_the_doctor_finds_packages_that_clash(data, tmp_path, monkeypatch):
     assert re.findall(r"clashing 1.0 asks for ([\w'<>]+)", said) == ["numpy<1", "not_there>2", "'not"] * 2, "found, and summed up"
 
 
-FAULTY = {
-    "{}['missing']": "KeyError: 'missing'",
-    "import numpy as np\nnp.ones(3) + np.ones(4)": "ValueError: operands could not be broadcast together with shapes (3,) (4,) ",
-    "assert not 'true'": "AssertionError: ",
-    "import json\njson.loads('{')": "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+FAULTY = {  # what is wrong in a FILE.py, and the type of the error
+    "{}['missing']": "KeyError",
+    "import numpy as np\nnp.ones(3) + np.ones(4)": "ValueError",
+    "assert not 'true'": "AssertionError",
+    "import json\njson.loads('{')": "JSONDecodeError",
+}
+FOR_USERS = {  # the same, with what the error names
+    "import ul2_tasks\nul2_tasks.Mixture(denoisers='UL3')": "denoisers",
+    "open('/nowhere/at/all')": "/nowhere/at/all",
+    "import not_installed": "not_installed",
 }
 
 
-def error_of(code, file):
-    """What a command says of a FILE.py with this code, whose last line is wrong; and the place of that line."""
+@pytest.mark.parametrize(("code", "named"), [*FAULTY.items(), *FOR_USERS.items()])
+def test_an_error_in_a_file_names_its_line_and_is_a_bug_where_it_is_not_for_users(code, named, tmp_path):
+    file = tmp_path / f"faulty_{tmp_path.name}.py"
     file.write_text(code)
     done = ul2("show", f"{file}:any")
     assert done.exit_code == 2
-    return done.stderr, f"({file}, line {len(code.splitlines())})"
-
-
-@pytest.mark.parametrize("code", FAULTY)
-def test_an_error_that_is_not_for_users_says_where_it_is_and_that_it_is_a_bug(code, tmp_path):
-    file = tmp_path / f"faulty_{list(FAULTY).index(code)}.py"
-    said, place = error_of(code, file)
-    assert said == f"Error: {FAULTY[code]} {place}. This is a bug in ul2_tasks or in your code. Add --debug for the traceback.\n"
-    done = CliRunner().invoke(main, ["show", f"{file}:any", "--debug"])
-    assert type(done.exception).__name__ == FAULTY[code].partition(":")[0]
+    assert [each in done.stderr for each in (named, f"{file}, line {len(code.splitlines())}", "bug")] == [
+        True,
+        True,
+        code in FAULTY,
+    ]
+    if code in FAULTY:
+        debugged = CliRunner().invoke(main, ["show", f"{file}:any", "--debug"])
+        assert type(debugged.exception).__name__ == named
 
 
 def test_an_operation_that_fails_in_the_package_is_a_bug_too():
     with pytest.raises(TypeError) as caught:
         fractions({"web": "a word"})
-    assert re.search(r"^TypeError: .*ul2_tasks/scalars.py, line \d+\)\. This is a bug in ul2_tasks", sentence_of(caught.value))
-
-
-FOR_USERS = {
-    "import ul2_tasks\nul2_tasks.Mixture(denoisers='UL3')": "denoisers must be ",
-    "open('/nowhere/at/all')": "[Errno 2] No such file or directory: '/nowhere/at/all'",
-    "import not_installed": "No module named 'not_installed'",
-}
-
-
-@pytest.mark.parametrize("code", FOR_USERS)
-def test_an_error_for_users_names_the_line_of_their_code(code, tmp_path):
-    said, place = error_of(code, tmp_path / f"described_wrongly_{list(FOR_USERS).index(code)}.py")
-    assert said.startswith(f"Error: {FOR_USERS[code]}")
-    assert said.endswith(f"{place}\n")
-    assert "bug" not in said
+    assert re.search(r"TypeError.*scalars\.py, line \d+.*bug", sentence_of(caught.value))
 
 
 @pytest.fixture
@@ -383,30 +325,12 @@ def two(tmp_path):
     return [described(tmp_path, "Mixture('two', denoisers=T5GEMMA2[3:])"), "--lengths", "64,64"]
 
 
-def test_a_step_is_shown_and_a_text_found_in_it(two):
-    asked = ["--step", 7, "--batch_size", 32, "--seed", 3]
-    shown = ul2("show", *two, *asked, "--host", "1/4", "--count", 1).stdout
-    assert "two_mix: inputs of at most 64 tokens, targets of at most 64; split train, seed 3\nstep 7, batch of 32: " in shown
-    assert "; host 1 of 4 has those whose number mod 4 is 1\n" in shown
-    sample = json.loads(ul2("show", *two, *asked, "--denoiser", "s", "--count", 1, "--json").stdout)
-    assert (sample["step"], sample["name"], sample["number"] // 32) == (7, "s", 7)
-    words = next(part["text"] for part in sample["features"]["targets"] if part["kind"] == "text")
-    epochs = sample["location"]["epoch"] + 1
-    row = rf"^ +{epochs - 1} +{sample['number']} +7 +two_s +\d+"
-    of_text = ul2("find", *two, *asked[2:], "--text", words, "--epochs", epochs, "--count", 1000).stdout
-    assert re.search(row, of_text, re.MULTILINE)
-    document = sample["location"]["documents"][0][0]
-    of_document = ul2("find", *two, *asked[2:], "--document", document, "--epochs", epochs).stdout
-    assert re.search(row, of_document, re.MULTILINE)
-
-
 def test_a_folder_without_the_cache_that_is_asked_for_is_told_alike(tmp_path):
     (tmp_path / "registers.py").write_text("import ul2_tasks\nul2_tasks.register('uncached')\n")
     for what in ("ul2", f"{tmp_path}/registers.py:uncached"):
         for command in (["show", "--step", 9, "--batch_size", 8], ["find", "--document", 3]):
             done = ul2(command[0], what, *command[1:], "--cache", tmp_path)
-            told = f"--cache must be a folder that `ul2 cache` wrote, got '{tmp_path}', which has no cache of "
-            assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+            assert (done.exit_code, f"'{tmp_path}'" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_record_in_the_folder_of_a_run_says_all_of_it(folder, tmp_path):
@@ -426,9 +350,9 @@ def test_the_record_in_the_folder_of_a_run_says_all_of_it(folder, tmp_path):
     for given in (["--seed", 0], ["--lengths", "64,32"], ["--batch_size", 8], ["--packed"], ["--split", "validation"], ["other"]):
         done = ul2("find", "--document", 3, *recorded, *given)
         assert done.exit_code == 2
-        assert f"{given[0] if given[0].startswith('--') else 'NAME'} must be left out with --run" in done.stderr
+        assert (given[0] if given[0].startswith("--") else "NAME") in done.stderr
     (tmp_path / RUN_RECORD).write_text(json.dumps(record | identities(run) | {"vocabulary": "another"}))
-    assert "vocabulary was 'another', and is now 'SentencePiece" in ul2("show", *recorded, "--step", 9).stderr
+    assert "vocabulary was 'another'" in ul2("show", *recorded, "--step", 9).stderr
 
 
 def test_a_broken_law_is_the_exit_status(tmp_path, monkeypatch):
@@ -447,9 +371,8 @@ def test_examples_are_exported_and_verified(tmp_path, two):
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["_manifest.json", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
     lines = len(list(ul2_tasks.read_examples(str(folder))))
-    assert f"{folder} is as it was written: " in ul2("verify", folder).stdout
     assert f"{lines:,} examples" in ul2("verify", folder).stdout
-    assert "is complete already" in ul2(*asked).stderr
+    assert "complete already" in ul2(*asked).stderr
     (folder / names[1]).write_text("")
     done = ul2("verify", folder)
     assert done.exit_code == 1
@@ -469,9 +392,7 @@ def test_lengths_and_advice_are_shown_and_can_be_pasted(tmp_path):
 def test_lengths_that_do_not_fit_are_the_exit_status():
     done = ul2("lengths", "--lengths", "8192,8192", "--json")
     assert done.exit_code == 1
-    assert [re.search(r"needs (\d+) sentinels", problem) is not None for problem in json.loads(done.stdout)["problems"]] == [
-        True
-    ] * 2
+    assert ["sentinels" in problem for problem in json.loads(done.stdout)["problems"]] == [True] * 2
 
 
 def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path):
@@ -484,8 +405,7 @@ def test_an_interrupt_is_one_line_and_one_exit_status(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate()
-    assert (process.returncode, stdout) == (130, "")
-    assert stderr == "Interrupted. Re-run the same command to resume.\n"
+    assert (process.returncode, stdout, stderr.count("\n")) == (130, "", 1), stderr
 
 
 def test_libraries_are_quiet_and_errors_are_not(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import shlex
 
 import pytest
@@ -108,8 +107,3 @@ def about(findings) -> dict[str, list[str]]:
         if finding["about"] != "installation":
             found.setdefault(f"{finding['kind']}, {finding['about']}", []).extend(finding["concerns"])
     return found
-
-
-def slug(heading: str) -> str:
-    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", words).strip().lower())

@@ -78,20 +78,12 @@ def test_texts_are_found_whole_and_in_part_and_near_misses_are_not(vocabulary):
 def test_the_command_looks_in_each_corpus(benchmark, tmp_path):
     both = mix("contaminated", {run_of("with_texts").mixture: 1, run_of("without_texts", documents=TEXTS).mixture: 1})
     output = ul2("contamination", both, "--texts", benchmark, "--field", "question", "--output", tmp_path / "LIST.jsonl").stdout
-    assert "0 of 4 texts are in 0 documents of without_texts_corpus" in output
+    assert "without_texts_corpus" in output
     lines = [json.loads(line) for line in (tmp_path / "LIST.jsonl").read_text().splitlines()]
     assert [line["corpus"] for line in lines] == ["with_texts_corpus"] * 6
     assert max(lines, key=lambda line: line["overlap"])["overlap"] == 1
-
-
-def test_what_is_wrong_with_a_file_of_texts_is_named(benchmark):
-    for more, error in {
-        ("--texts", benchmark, "--output", "no/list.jsonl"): "--output must be in a folder that exists, got 'no/list.jsonl'",
-        ("--texts", benchmark): "has no field 'text', only ['id', 'question']. Pass --field",
-    }.items():
-        done = ul2("contamination", *more)
-        assert error in done.stderr, done.output
-        assert done.exit_code
+    done = ul2("contamination", both, "--texts", benchmark, "--field", "question", "--output", "no/list.jsonl")
+    assert (done.exit_code, "--output" in done.stderr) == (2, True)
 
 
 def test_texts_are_read_from_lines_records_and_tables(tmp_path):
@@ -105,16 +97,23 @@ def test_texts_are_read_from_lines_records_and_tables(tmp_path):
     assert read_texts(str(tmp_path / "a.parquet")) == [("7", "one"), ("9", "two")]
     (tmp_path / "c.jsonl").write_text('{"text": "one", "id": 7}\r\n\r\n{"text": "two"}\n{"text": "three", "id": null}\n')
     assert read_texts(str(tmp_path / "c.jsonl")) == [("7", "one"), (1, "two"), (2, "three")], "an id is no more than a name"
-    with pytest.raises(ValueError, match=r"--texts must be a file, got '.*none\.jsonl', which does not exist"):
-        read_texts(str(tmp_path / "none.jsonl"))
-    for name, content, error in (
-        ("b.txt", "", "--texts must have a text"),
-        ("b.tfrecord", "", "--texts must be a file of text"),
-        ("b.jsonl", '{"text": 3}\n', "'text' must be a text, got a value of type int. Pass --field"),
-        ("b.jsonl", "{", "is not JSON"),
-    ):
+
+
+WRONG = {  # what a file has, the fields that are asked for, and the option that is named
+    "none.jsonl": (None, [], "--texts"),
+    "empty.txt": ("", [], "--texts"),
+    "b.tfrecord": ("", [], "--texts"),
+    "number.jsonl": ('{"text": 3}\n', [], "--field"),
+    "other.jsonl": ('{"question": "a"}\n', [], "--field"),
+    "cut.jsonl": ("{", [], "JSON"),
+    "lines.txt": ("a", ["q"], "--field"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_file_of_texts_is_named(name, tmp_path):
+    content, fields, named = WRONG[name]
+    if content is not None:
         (tmp_path / name).write_text(content)
-        with pytest.raises(ValueError, match=error):
-            read_texts(str(tmp_path / name))
-    with pytest.raises(ValueError, match="--field must be left out with lines of text, got 'q'"):
-        read_texts(str(tmp_path / "a.txt"), ["q"])
+    with pytest.raises(ValueError, match=named):
+        read_texts(str(tmp_path / name), *[fields] * bool(fields))

@@ -1,6 +1,5 @@
 """`ul2 doctor`: what it finds in data of any kind, and what it calls a problem."""
 
-import json
 import re
 import sys
 
@@ -8,6 +7,7 @@ import pytest
 
 import ul2_tasks
 from tests.chat.chat_support import GOLDEN, harmony, o200k_file
+from tests.chat.test_register_chat import write_jsonl
 from tests.images.image_support import NOISE, S, image, registered
 from ul2_tasks import Chat
 from ul2_tasks.chat import harmony as harmony_form
@@ -21,27 +21,26 @@ def renderer():
 
 
 def chat_of(conversations, folder, renderer, **settings):
-    path = folder / "talks.jsonl"
-    path.write_text("".join(json.dumps({"id": f"id {n}", "messages": each}) + "\n" for n, each in enumerate(conversations)))
-    return Chat("doctored", str(path), renderer, **settings)
+    return Chat("doctored", write_jsonl(folder / "talks.jsonl", conversations), renderer, **settings)
 
 
 def findings(description, lengths, kind, split="train"):
     return [f"{each.about}: {each.what}; {each.remedy}" for each in examine(description, lengths, split) if each.kind == kind]
 
 
-U, A, F = GOLDEN
-FOUND = {  # conversations, settings, and of which kind the finding is
-    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: a record: .*line 2: message 1 .*'critic'"),
-    "role, skipped": ([GOLDEN, [{"role": "critic", "content": "x"}]], {"on_error": "skip"}, "note", "corpus: .*'critic'.*left out"),
-    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: .*line 2: .*'assistant'"),
-    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: 1 records looked at: 0 empty, 1 wrong, none with a token"),
-    "silent": ([[U]], {}, "problem", "lengths: .* must have an example .*: 1 without a token to train on"),
-    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 are left out: without a token to train on"),
-    "raises": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "raise"}, "problem", r"lengths: .* 1 too long.*--lengths \(\d+ holds"),
-    "dropped": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop"}, "note", "lengths: 1 are left out: too long"),
-    "oldest": ([GOLDEN, [*GOLDEN, *GOLDEN]], {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples are without"),
-    "fine": ([GOLDEN], {}, "ok", "lengths: 1 examples of 1 documents; tokens that 99 % of them have at most: tokens "),
+U = GOLDEN[0]
+TWO = [GOLDEN, [*GOLDEN, *GOLDEN]]
+FOUND = {  # conversations, settings, of which kind the finding is, and what it is about
+    "role": ([GOLDEN, [{"role": "critic", "content": "x"}]], {}, "problem", "corpus: .*line 2.*'critic'"),
+    "role, skipped": ([GOLDEN, [{"role": "critic", "content": "x"}]], {"on_error": "skip"}, "note", "corpus: .*'critic'"),
+    "kind": ([GOLDEN, [U, {"role": "assistant", "content": "x"}]], {}, "problem", "corpus: .*line 2.*'assistant'"),
+    "none": ([[{"role": "critic"}]], {}, "problem", "corpus: 1 records"),
+    "silent": ([[U]], {}, "problem", "lengths: .* 1 without"),
+    "nothing": ([GOLDEN, [U]], {}, "note", "lengths: 1 .* without"),
+    "raises": (TWO, {"truncation": "raise"}, "problem", "lengths: .* 1 too long"),
+    "dropped": (TWO, {"truncation": "drop"}, "note", "lengths: 1 .* too long"),
+    "oldest": (TWO, {"truncation": "drop_oldest_turns"}, "note", "lengths: 1 examples"),
+    "fine": ([GOLDEN], {}, "ok", "lengths: 1 examples of 1 documents"),
 }
 
 
@@ -56,14 +55,14 @@ def test_each_error_is_shown_until_there_are_many(renderer, tmp_path):
     wrong = [[{"role": f"critic {n}", "content": "x"}] for n in range(20)]
     found = findings(chat_of([GOLDEN, *wrong], tmp_path, renderer), {"tokens": None}, "problem")
     assert [re.findall(r"'critic (\d+)'", each) for each in found] == [*([str(n)] for n in range(8)), []]
-    assert "corpus: 12 other errors of records" in found[-1]
+    assert found[-1].startswith("corpus: 12 ")
 
 
 @pytest.mark.parametrize(
     ("records", "lengths", "expected"),
     [
-        ([["Cut off:", NOISE[: len(NOISE) // 2]]], (128, 128), "corpus: a record: train, record 1: the image is damaged"),
-        ([["Longer: ", image(2), NOISE, "One is noise."]], (20, 128), "lengths: .* 1 .*its inputs are too long"),
+        ([["Cut off:", NOISE[: len(NOISE) // 2]]], (128, 128), "corpus: .*record 1: .*damaged"),
+        ([["Longer: ", image(2), NOISE, "One is noise."]], (20, 128), "lengths: .* 1 .*inputs"),
     ],
     ids=["damaged", "too long"],
 )
@@ -83,4 +82,4 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "openai_harmony", None)
         [problem] = findings(chat, {"tokens": None}, "problem")
-    assert re.match("corpus: this message needs the extra chat", problem)
+    assert re.match("corpus: .*extra chat", problem)

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
@@ -33,13 +32,7 @@ BYTES, BYTE_MODES = byte_vocabulary()
 TRUNCATED, UNREADABLE, MISCOUNTED, SPECIAL, EMPTY, RATES, SPANS, TEXT = range(8)
 
 
-def tiny() -> MemoryDataSource:
-    """One document, shorter than any chunk."""
-    return MemoryDataSource(
-        lambda: ["A little text, which every denoiser reads all the time, again and again and again."], validation=0
-    )
-
-
+TINY = MemoryDataSource(lambda: ["A little text, which every denoiser reads all the time, again and again."], validation=0)
 CHAT, PAIRS = {"tokens": None}, {"inputs": 256, "targets": 256}
 APART = Mixture("stats_apart", "embedded", BYTES, (PAIR[0], UL2[2]), modes=BYTE_MODES, merge_examples=False)
 SEPARATED = Mixture("stats_separated", "embedded", BYTES, PAIR, modes=BYTE_MODES, separate_documents=True, chunk_tokens=20)
@@ -52,7 +45,7 @@ DESCRIPTIONS = {
     "two of UL2": (Mixture("stats_ul2", denoisers=UL2[2:4]), LENGTHS),
     "documents apart": (APART, LENGTHS),
     "an EOS after each": (SEPARATED, LENGTHS),
-    "a text that is shorter than a chunk": (Mixture("stats_tiny", tiny(), denoisers=PAIR), LENGTHS),
+    "a text that is shorter than a chunk": (Mixture("stats_tiny", TINY, denoisers=PAIR), LENGTHS),
     "two corpora": (Mix("stats_both", {APART: 1, SEPARATED: 3}), LENGTHS),
     "conversations": (TALK, CHAT),
     "replies": (TALK, PAIRS),
@@ -131,29 +124,22 @@ def doctored(task, examples, change):
     return [*examples[:position], change(examples[position]), *examples[position + 1 :]]
 
 
-def with_ids(example, key, change):
-    return {**example, key: np.array(change(example[key].tolist()), np.int32)}
-
-
 def with_one_span_less(task, example):
     chunk, noise, kept = runs_of(task, example)
     return assemble(task, chunk, [noise[0] + noise[1], *noise[2:]], [kept[0] + kept[1], *kept[2:]])
 
 
-def with_one_noise_token_more(task, example):
-    chunk, noise, kept = runs_of(task, example)
-    longest = int(np.argmax(kept))
-    return assemble(task, chunk, noise + (np.arange(noise.size) == longest), kept - (np.arange(kept.size) == longest))
+def with_ids(key, change):
+    return lambda task, example: {**example, key: np.array(change(example[key].tolist()), np.int32)}
 
 
 ONE_EXAMPLE = {
-    "targets cut off": (lambda task, e: with_ids(e, "targets", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
-    "above the budget": (lambda task, e: with_ids(e, "inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
+    "targets cut off": (with_ids("targets", lambda ids: ids[:-3]), {TRUNCATED, UNREADABLE}),
+    "above the budget": (with_ids("inputs", lambda ids: ids[:2] + ids[1:]), {TRUNCATED}),
     "a span less": (with_one_span_less, {TRUNCATED, MISCOUNTED}),
-    "a noise token more": (with_one_noise_token_more, {TRUNCATED, MISCOUNTED}),
-    "padding inside": (lambda task, e: with_ids(e, "inputs", lambda ids: [ids[0], 0, *ids[2:]]), {SPECIAL}),
-    "nothing": (lambda task, e: with_ids(e, "inputs", lambda ids: []), {TRUNCATED, UNREADABLE, EMPTY}),
-    "no change": (lambda task, e: assemble(task, *runs_of(task, e)), set()),
+    "padding inside": (with_ids("inputs", lambda ids: [ids[0], 0, *ids[2:]]), {SPECIAL}),
+    "nothing": (with_ids("inputs", lambda ids: []), {TRUNCATED, UNREADABLE, EMPTY}),
+    "no change": (lambda task, example: assemble(task, *runs_of(task, example)), set()),
 }
 
 
@@ -165,7 +151,8 @@ def test_one_wrong_example_breaks_its_law_and_is_told(drawn, what):
     statistics = measure_these(mixture, doctored(task, examples, lambda example: change(task, example)))
     assert broken(statistics) == expected
     for number in expected:
-        assert statistics[number].found.startswith("not in 1 of 200 examples; stats_pair_short: ")
+        assert "1 of 200" in statistics[number].found
+        assert "stats_pair_short" in statistics[number].found
 
 
 def test_wrong_rates_break_their_check(drawn):
@@ -191,7 +178,7 @@ def test_spans_that_are_all_equally_long_break_the_law_of_their_lengths(drawn):
 
     statistics = measure_these(mixture, [even_out(example) for example in examples])
     assert broken(statistics) == {SPANS}
-    assert "stats_pair_long begins with" in statistics[SPANS].found
+    assert "stats_pair_long" in statistics[SPANS].found
     assert "stats_pair_short" not in statistics[SPANS].found
 
 
@@ -211,13 +198,10 @@ def test_the_same_text_at_a_time_breaks_its_check(drawn):
 
     honest = measure_these(mixture, examples)
     assert broken(honest) == set()
-    assert honest[SPANS].found == "of all 2 tasks that draw them"
-    (part,) = re.findall(r"^(\d+)% of the n-th examples", honest[TEXT].found)
-    assert int(part) < 10
+    assert int(honest[TEXT].found.partition("%")[0]) < 10
     statistics = measure_these(mixture, [reread(example) for example in examples])
     assert broken(statistics) == {TEXT}
-    assert statistics[TEXT].found.startswith("100% of the n-th examples")
-    assert "stats_pair_long and stats_pair_short" in statistics[TEXT].found
+    assert statistics[TEXT].found.startswith("100%")
 
 
 CHAT_FAULTS = {  # what is changed of an example, and the checks that break
@@ -235,7 +219,7 @@ def test_a_wrong_conversation_breaks_its_check(fault):
     counts, changed = counts_of(TALK, lengths), {**examples[0], **change(examples[0])}
     _, checks = measure([changed, *examples[1:]], counts, checks_of(counts, {"stats_talk_chat": 1.0}))
     assert broken(checks) == expected
-    assert all(checks[number].found.startswith(f"not in 1 of {len(examples)} examples; stats_talk_chat: ") for number in expected)
+    assert all("stats_talk_chat" in checks[number].found for number in expected)
 
 
 @pytest.mark.parametrize(("trials", "probability"), [(1, 1e-9), (100, 0.001), (4000, 0.125), (4000, 0.93), (1_000_000, 0.5)])
@@ -247,20 +231,23 @@ def test_the_binomial_interval_leaves_out_what_it_may_and_no_more(trials, probab
 
 
 def test_documents_of_a_token_are_measured():
-    source = MemoryDataSource(lambda: ["a"] * 300, validation=0)
-    statistics = statistics_of(
-        Mixture("stats_letters", source, BYTES, PAIR[:1], modes=BYTE_MODES, merge_examples=False), LENGTHS, 100
-    )
+    letters = MemoryDataSource(lambda: ["a"] * 300, validation=0)
+    statistics = statistics_of(Mixture("stats_letters", letters, "bytes", PAIR[:1], merge_examples=False), LENGTHS, 100)
     assert (statistics.passed, statistics.corpora[0].documents, statistics.corpora[0].is_all) == (True, 300, True)
 
 
-def test_what_cannot_be_measured_raises():
-    with pytest.raises(ValueError, match="examples must be at least 1, got 0"):
-        statistics_of(Mixture(), LENGTHS, 0)
-    empty = Mixture("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
-    with pytest.raises(ValueError, match="'stats_empty_corpus' must have an example in split 'train', got none"):
-        statistics_of(empty, LENGTHS, 10)
-    with pytest.raises(ValueError, match=r"sequence_length.* must have keys among"):
-        statistics_of(TALK, {"token": 70})
-    with pytest.raises(ValueError, match="tokens"):
-        statistics_of(Chat("stats_long"), {"tokens": 50})
+EMPTY_CORPUS = Mixture("stats_empty", MemoryDataSource(lambda: [""], validation=0), denoisers=PAIR)
+
+
+@pytest.mark.parametrize(
+    ("description", "lengths", "count", "named"),
+    [
+        (Mixture(), LENGTHS, 0, "examples"),
+        (EMPTY_CORPUS, LENGTHS, 10, "stats_empty_corpus"),
+        (TALK, {"token": 70}, 10, "sequence_length"),
+        (Chat("stats_long"), {"tokens": 50}, 10, "tokens"),
+    ],
+)
+def test_what_cannot_be_measured_raises(description, lengths, count, named):
+    with pytest.raises(ValueError, match=named):
+        statistics_of(description, lengths, count)

@@ -76,22 +76,6 @@ def test_cut_anywhere_the_parts_are_the_text(data, text, vocabulary):
         assert not any(a == b for a, b in itertools.pairwise(kinds) if a in ("text", "bytes")), "in as few parts as there can be"
 
 
-@pytest.mark.parametrize("character", ["🐉", "𒀀"])
-def test_half_a_character_is_its_bytes(vocabulary, character):
-    special = special_tokens(vocabulary, "[X]")
-    around = vocabulary.encode("so x")[:-1]
-    ids = [*around, *vocabulary.encode(f"x{character}")[-2:]]
-    data = character.encode()
-    inputs = [*special.mode, *ids[:-1], special.sentinels[0], special.eos]
-    *_, text, half, sentinel, eos = stretches(vocabulary, inputs, special, "inputs")
-    assert (text.kind, half.kind, sentinel.kind, eos.kind) == ("text", "bytes", "sentinel", "eos")
-    targets = [special.sentinels[0], ids[-1], special.eos]
-    sentinel, other, _ = stretches(vocabulary, targets, special, "targets")
-    assert (sentinel.group, other.kind, other.tokens, other.group) == (0, "bytes", 1, 0)
-    assert data.endswith(restored([other]))
-    assert restored([half, other]) in data
-
-
 def test_a_token_with_a_character_and_a_part_of_another_counts_where_it_begins(tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer("byte_level"), encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))

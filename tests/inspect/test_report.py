@@ -108,13 +108,7 @@ def test_a_browser_lights_twins_and_nothing_is_wider_than_the_page(reported, tmp
         document.title = [twins.length, lit.length, document.documentElement.scrollWidth - window.innerWidth].join();
     </script></html>"""
     path.write_text(path.read_text().replace("</html>", probe))
-    options = (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'browser'}",
-        f"--window-size={width},900",
-    )
+    options = "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}", f"--window-size={width},900"
     done = subprocess.run([BROWSER, *options, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120)
     twins, lit, wider = map(int, re.search(r"<title>(-?\d+),(\d+),(-?\d+)</title>", done.stdout).groups())
     assert twins == lit > 0
