@@ -2,15 +2,13 @@
 
     python core.py FOLDER
 
-It imports each file of the core, writes into the folder, and prints what it made as JSON.
+It imports each file of the core, and writes into the folder.
 """
 
-import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import itertools
 import json
 import pathlib
 import pickle
@@ -20,24 +18,7 @@ import numpy as np
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "ul2_tasks"
 BLOCKED = ("seqio", "t5", "tensorflow", "tensorflow_datasets", "tensorflow_text")
-# The rooms of the core, and files of others.
-CORE = (
-    *(
-        "order",
-        "files",
-        "images",
-        "store",
-        "tokenizers",
-        "sources",
-        "jobs",
-        "chat",
-        "denoisers",
-        "corpus",
-        "random_access",
-        "mixtures",
-    ),
-    *("export", "inspect", "cli"),
-)
+DOORS = {"tasks", "t5x", "pytorch", "image_rows", "models"}  # rooms of which some files are of the core, or none
 BESIDE = {
     *("models.arrays", "models.transformers", "models.of_model", "mixtures.examples", "pytorch.measured_loader"),
     *("pytorch.collator", "pytorch.states"),
@@ -60,7 +41,6 @@ import ul2_tasks
 
 seen = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(4060, 4061, 4062, 4))
 """
-IMAGE = {"boi_id": 4060, "image_id": 4061, "eoi_id": 4062, "image_seq_length": 4}
 
 
 class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -77,43 +57,11 @@ class Raises(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def files_of_the_core() -> list[str]:
-    paths = (path for room in CORE for path in (PACKAGE / room).rglob("[a-z]*.py"))
-    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in paths}
+    paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.glob("*/**/[a-z]*.py"))
+    found = {".".join(path.parts) for path in paths if path.parts[0] not in DOORS}
     for package, of_package in OF_EXTRAS.items():
         found -= set() if importlib.util.find_spec(package) else of_package
     return sorted(f"ul2_tasks.{name}" for name in {*found, *BESIDE, *(OF_TORCH if HAS_TORCH else ())})
-
-
-def digest(examples) -> str:
-    """Of ids and names of examples, or of the arrays of rows."""
-    found = hashlib.sha256()
-    for example in examples:
-        for key in sorted(example):
-            value = example[key]
-            found.update(f"{key} {value.tolist() if isinstance(value, np.ndarray) else value}".encode())
-    return found.hexdigest()
-
-
-def texts(folder: pathlib.Path) -> dict:
-    """Of files: from memory, from a cache, as packed rows, and in another process."""
-    import ul2_tasks
-
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ul2_tasks.embedded_documents()[:60]))
-    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
-    uncached = ul2_tasks.examples(mixture, LENGTHS, seed=3)
-    mixture.cache(folder / "CACHE")
-    cached = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")])
-    rows = ul2_tasks.examples(mixture, LENGTHS, seed=3, cache_dirs=[str(folder / "CACHE")], pack=True)
-    assert pickle.loads(pickle.dumps(cached))[0]["inputs"].tolist() == cached[0]["inputs"].tolist()
-    mix = ul2_tasks.Mix("mixed", {mixture: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5})
-    return {
-        "from memory": digest(uncached[:20]),
-        "from a cache": digest(cached[:20]),
-        "packed": digest(rows[:5]),
-        "mixed": digest(ul2_tasks.examples(mix, LENGTHS, seed=3)[:20]),
-        "fingerprint": mixture.fingerprint(),
-        "where": repr(cached.locate(7)),
-    }
 
 
 def run_commands(folder: pathlib.Path) -> None:
@@ -150,109 +98,45 @@ def ul2(command: str, fails: bool = False) -> str:
     return done.output
 
 
-def tokens(folder: pathlib.Path) -> str:
-    """Of a pair of Megatron's files."""
+def make(folder: pathlib.Path) -> None:
+    """An example of each kind of data, from memory, from a cache, and of what PyTorch reads."""
     import ul2_tasks
     from ul2_tasks.store.write import PairWriter
 
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ul2_tasks.embedded_documents()[:60]))
     with PairWriter(str(folder / "pair.bin"), str(folder / "pair.idx"), np.dtype(np.uint16)) as pair:
         pair.add(np.arange(300, 1500, dtype=np.int32), np.array([500, 700]))
-    return digest(ul2_tasks.examples(ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)[:5])
+    text, talks = ul2_tasks.Mixture("core", str(folder / "texts.jsonl")), ul2_tasks.Chat("talks", mode="[S]")
+    replies = {"inputs": 4096, "targets": 4096}
+    described = [(text, LENGTHS), (ul2_tasks.Mixture("pair", f"megatron:{folder}/pair"), LENGTHS)]
+    described += [(ul2_tasks.Mix("mixed", {text: 2, ul2_tasks.Mixture("also", denoisers="UL2"): 1.5}), LENGTHS)]
+    described += [(talks, {"tokens": 4096}), (talks, replies)]
+    if HAS_PILLOW:
+        from tests.image_sources import recipe
+        from ul2_tasks.image_rows.rows import RowMaker
 
-
-def conversations(folder: pathlib.Path) -> dict:
-    """As chats and as replies: from memory, and from a cache."""
-    import ul2_tasks
-
-    chat = ul2_tasks.Chat("talks", mode="[S]")
-    uncached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3)
-    chat.cache(folder / "CACHE")
-    (folder / "talks.py").write_text("import ul2_tasks\ntalks = ul2_tasks.Chat('talks', mode='[S]')\n")
-    assert "is complete already" in ul2(f"cache {folder / 'talks.py'}:talks --output {folder / 'CACHE'}")
-    cached = ul2_tasks.examples(chat, {"tokens": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
-    replies = ul2_tasks.examples(chat, {"inputs": 4096, "targets": 4096}, seed=3, cache_dirs=[str(folder / "CACHE")])
-    assert pickle.loads(pickle.dumps(cached))[0]["tokens"].tolist() == cached[0]["tokens"].tolist()
-    return {
-        "from memory": digest(uncached),
-        "from a cache": digest(cached),
-        "replies": digest(replies),
-        "fingerprint": chat.fingerprint(),
-        "where": repr(cached.locate(7)),
-    }
-
-
-def interleaved_data(folder: pathlib.Path) -> dict:
-    """The cache of interleaved image-text data, and its examples by index, from memory and from there."""
-    import ul2_tasks
-    from ul2_tasks.corpus.documents import documents_of
-    from ul2_tasks.mixtures.image_text import limits_of
-    from ul2_tasks.random_access.image_text import index_records
-
-    images = ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(**IMAGE))
-    manifest = images.cache(folder / "CACHE")
-    files = [file for shard in manifest["splits"]["train"]["shards"] for file in shard["files"]]
-    limits, found = limits_of(images, {"inputs": 1024, "targets": 1024}), {}
-    for cache_dirs in ([], [folder / "CACHE"]):
-        records = documents_of(images.corpus(cache_dirs), "train", bool(cache_dirs))
-        index = index_records(records, limits, images.vocabulary, "raise")
-        numbers = np.arange(index.count)
-        read = index.read(numbers, numbers % len(limits), numbers.astype(np.uint64))
-        found["cache" if cache_dirs else "memory"] = digest([read.values, {"images": repr(read.images)}])
-    return {"fingerprint": images.fingerprint(), "totals": manifest["totals"], "files": files, "examples": found}
-
-
-def images() -> list[int]:
-    """A row of texts and images."""
-    from tests.image_sources import recipe
-    from ul2_tasks.image_rows.rows import RowMaker
-
-    maker = RowMaker(recipe())
-    return maker.row(maker.packed(0)[0])["packed_text_ids"].tolist()
-
-
-def collated() -> list[list[int]]:
-    """A batch of the collator's."""
-    import ul2_tasks
-
-    collate = ul2_tasks.UL2DataCollator("default", LENGTHS, seed=3, return_tensors="np")
-    return collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])["input_ids"].tolist()
-
-
-def batches(folder: pathlib.Path) -> list:
-    """What PyTorch reads of a description: single examples, batches of a model of Transformers, and a state."""
-    import ul2_tasks
-
-    mixture = ul2_tasks.Mixture("core", str(folder / "texts.jsonl"))
-    settings = {"seed": 3, "cache_dirs": [folder / "CACHE"]}
-    single = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, **settings)
-    padded = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, feature_converter=converter(), rank=1, world_size=2, **settings)
-    elements = [next(iter(single)), *itertools.islice(iter(padded), 2)]
-    return [*({name: values.tolist() for name, values in element.items()} for element in elements), padded.state_dict()]
-
-
-def converter():
-    """Of batches that are padded."""
-    import ul2_tasks
-
-    return ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
-
-
-def main(folder: pathlib.Path) -> dict:
-    for name in files_of_the_core():
-        importlib.import_module(name)
-    return {
-        "texts": texts(folder),
-        "tokens": tokens(folder),
-        "conversations": conversations(folder),
-        "interleaved image-text data": interleaved_data(folder) if HAS_PILLOW else None,
-        "images": images() if HAS_PILLOW else None,
-        "collated": collated(),
-        "batches": batches(folder) if HAS_TORCH else None,
-    }
+        described.append((ul2_tasks.ImageText("seen", image_tokens=ul2_tasks.ImageTokens(4060, 4061, 4062, 4)), replies))
+        maker = RowMaker(recipe())
+        assert maker.row(maker.packed(0)[0])
+    for each, lengths in described:
+        assert pickle.loads(pickle.dumps(ul2_tasks.examples(each, lengths)))[0]
+    for each in (text, talks, *(each for each, _ in described[5:])):
+        each.cache(folder / "CACHE")
+    assert ul2_tasks.examples(text, LENGTHS, cache_dirs=[str(folder / "CACHE")], pack=True)[:5]
+    collate = ul2_tasks.UL2DataCollator("default", LENGTHS, return_tensors="np")
+    assert collate([text[:200] for text in ul2_tasks.embedded_documents()[:3]])
+    if HAS_TORCH:
+        converter = ul2_tasks.HuggingFaceFeatureConverter("longest", batch_size=4)
+        for settings in ({}, {"feature_converter": converter, "rank": 1, "world_size": 2}):
+            dataset = ul2_tasks.UL2IterableDataset(text, LENGTHS, cache_dirs=[folder / "CACHE"], **settings)
+            assert next(iter(dataset))
+            dataset.load_state_dict(dataset.state_dict())
 
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Raises())
-    print(json.dumps(main(pathlib.Path(sys.argv[1]))), flush=True)
+    for name in files_of_the_core():
+        importlib.import_module(name)
+    make(pathlib.Path(sys.argv[1]))
     run_commands(pathlib.Path(sys.argv[1]))
     assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)

@@ -4,10 +4,6 @@ Where a new release of TensorFlow, SeqIO or t5x makes one of these tests fail, t
 """
 
 import ast
-import contextlib
-import importlib
-import importlib.util
-import inspect
 import pathlib
 import re
 
@@ -35,12 +31,6 @@ READ = {
     # what Hugging Face's Dataset is known by, and the steps of an IterableDataset (tests/sources/test_dataset_objects.py)
     ("_fingerprint", "ul2_tasks/sources/dataset_objects.py"),
     ("_ex_iterable", "ul2_tasks/sources/dataset_objects.py"),
-}
-# What classes of SeqIO, TensorFlow and t5x leave to those that are made of them, by the names that it has there.
-FILLED_IN = {
-    "FeatureConverter._convert_features",
-    "Task._get_cached_source",
-    *(f"Vocabulary.{name}" for name in ("_base_vocab_size", "_decode", "_decode_tf", "_encode", "_encode_tf")),
 }
 
 
@@ -76,21 +66,3 @@ def test_the_list_is_whole():
     own = set().union(*map(defined_in, FILES)) | {"_asdict", "_fields", "_replace"}  # these three are a named tuple's
     read = {(name, str(path.relative_to(REPOSITORY))) for path in FILES for name in read_in(path) - own}
     assert read == READ
-
-
-def filled_in_by(made: type) -> set[str]:
-    """The private names of a class that a class of another package, which it is made of, has too."""
-    others = [base for base in made.__mro__ if base.__module__.split(".")[0] in ("seqio", "t5x", "tensorflow", "torch")]
-    names = filter(is_private, vars(made).keys() - {"_abc_impl"})
-    first = {name: [base.__name__ for base in others if name in vars(base)][-1:] for name in names}
-    return {f"{of}.{name}" for name, bases in first.items() for of in bases}
-
-
-def test_what_is_filled_in_of_others_is_there_and_all_of_it_is_listed():
-    found = set()
-    for path in REPOSITORY.glob("ul2_tasks/**/[a-z]*.py"):
-        with contextlib.suppress(ImportError):  # of t5x or torch, which not everyone has
-            module = importlib.import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
-            own = [member for member in vars(module).values() if inspect.isclass(member) and member.__module__ == module.__name__]
-            found |= set().union(*map(filled_in_by, own))
-    assert found == FILLED_IN

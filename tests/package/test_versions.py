@@ -6,9 +6,8 @@ import pytest
 from rich.console import Console
 
 import ul2_tasks
-from tests.support import corpus_named
+from tests.support import built
 from ul2_tasks.corpus import cache
-from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export import folder
 from ul2_tasks.export.write import write_examples
 from ul2_tasks.inspect.run import read_record
@@ -20,12 +19,8 @@ LENGTHS = {"inputs": 64, "targets": 64}
 TEXTS = ["a text that is long enough for an example " * 4] * 20
 
 
-def texts():
-    return TEXTS
-
-
-def registered(name="versions"):
-    return ul2_tasks.register(name, ul2_tasks.MemoryDataSource(texts, validation=0))
+def registered() -> str:
+    return ul2_tasks.register("versions", ul2_tasks.MemoryDataSource(lambda: TEXTS, validation=0))
 
 
 def older(path, key="schema_version"):
@@ -36,9 +31,9 @@ def older(path, key="schema_version"):
 
 
 def of_cache(path):
-    build(corpus_named(registered().replace("_mix", "_corpus")), str(path), console=QUIET)
-    version = older(path / "versions_corpus" / cache.MANIFEST)
-    return version, lambda: build(corpus_named(registered().replace("_mix", "_corpus")), str(path), console=QUIET)
+    registered()
+    built("versions_corpus", path)
+    return older(path / "versions_corpus" / cache.MANIFEST), lambda: built("versions_corpus", path)
 
 
 def of_export(path):
@@ -77,5 +72,5 @@ WRITTEN += [pytest.param(of, marks=pytest.mark.torch) for of in (of_torch, of_im
 @pytest.mark.parametrize("written", WRITTEN)
 def test_what_another_version_wrote_is_refused_with_its_version(tmp_path, written):
     version, read = written(tmp_path)
-    with pytest.raises(ValueError, match=rf"got version {version}, of another ul2_tasks\. [A-Z]"):
+    with pytest.raises(ValueError, match=f"version {version}"):
         read()

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import pkgutil
 import subprocess
 import sys
 
@@ -56,24 +55,6 @@ def test_a_star_imports_what_can_be_imported():
 def test_a_star_imports_all_but_the_trainer_where_transformers_is_missing():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     assert run(STAR, "transformers") == "['GroupLossMixin', 'GroupLossTrainer']\n"
-
-
-# What reads rows of images, and all in the room of images.
-LIGHT = f"""
-import sys
-import ul2_tasks
-from ul2_tasks import T5GEMMA2, ImageTokens
-names = {sorted(f"ul2_tasks.images.{found.name}" for found in pkgutil.iter_modules([str(PACKAGE / "images")]))}
-for name in names:
-    __import__(name)
-"""
-HEAVY = """
-print(sorted({"tensorflow", "seqio", "gin"} & sys.modules.keys()))
-"""
-
-
-def test_images_need_no_tensorflow():
-    assert run(LIGHT + HEAVY) == "[]\n"
 
 
 REGISTERED = """
