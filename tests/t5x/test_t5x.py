@@ -21,12 +21,9 @@ from tests import programs
 from tests.support import byte_vocabulary, corpus_named, long_documents, t5_model
 from ul2_tasks import (
     T5GEMMA2,
-    BlockShuffle,
     EncDecFeatureConverter,
     MemoryDataSource,
-    Stage,
     get_dataset_at_step,
-    mix,
     open_source,
     register,
     register_chat,
@@ -179,10 +176,10 @@ def test_a_killed_run_resumes_as_the_uninterrupted_one(whole, tmp_path):
     [
         (
             ["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 2}"],
-            "sequence_length must hold what denoiser 'r1' makes of a chunk of 2 tokens",
+            "sequence_length",
         ),
         (["--gin.TASK_FEATURE_LENGTHS={'inputs': 16384, 'targets': 16384}"], "sentinels"),
-        (["--gin.USE_CACHED_TASKS=True"], "'ul2_corpus' is in none of the cache directories"),
+        (["--gin.USE_CACHED_TASKS=True"], "ul2_corpus"),
     ],
 )
 def test_what_cannot_be_trained_on_fails_before_the_first_step(tmp_path, arguments, message):
@@ -351,92 +348,30 @@ def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None
     return [[str({key: value[row].tolist() for key, value in batch.items()}) for row in rows] for batch in batches]
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("first", [0, 1_000_000])
-def test_each_step_has_the_same_rows_on_any_number_of_hosts(mixture, tmp_path, first, pack):
-    initial = f"/another/run/checkpoint_{first}" if first else None
-    run = tmp_path / "run"
-    whole = batches_at_step(run, mixture, count=12, initial=initial, pack=pack)
-    assert len({row for batch in whole for row in batch}) > 90
-    assert json.loads((run / RUN_RECORD).read_text())["first_step"] == first
-    for step, shards in ((0, 2), (3, 4), (8, 1)):
-        (run / f"checkpoint_{first + step}").mkdir()
-        (run / f"checkpoint_{first + step + 1}.orbax-checkpoint-tmp-123").mkdir()  # half-written
-        shares = [batches_at_step(run, mixture, shard, shards, initial=initial, pack=pack) for shard in range(shards)]
-        for number, parts in enumerate(zip(*shares)):
-            assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
-
-
 def test_a_stream_is_refused_with_its_reason_and_what_to_do(mixture, tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "WINDOW_TOKENS", 1000)
-    with pytest.raises(ValueError, match=r"must have random access .*Write its cache with `ul2 cache`"):
+    with pytest.raises(ValueError, match="random access"):
         batches_at_step(tmp_path / "run", mixture, use_cached=False)
 
 
-@pytest.fixture
-def corpora(tmp_path, nothing_registered) -> None:
-    """Three mixtures, `web_mix`, `code_mix` and `books_mix`, of corpora in blocks that have caches."""
-    vocabulary, modes = byte_vocabulary()
-    for number, name in enumerate(("web", "code", "books")):
-        source = MemoryDataSource(lambda number=number: long_documents()[number::4], validation=0)
-        register(name, source, vocabulary, modes=modes, block_shuffle=BlockShuffle(2000, 4, 2))
-        build(corpus_named(f"{name}_corpus"), str(tmp_path / "cache"), console=Console(quiet=True))
-    seqio.set_global_cache_dirs([str(tmp_path / "cache")])
-
-
-def planned(*stages, **settings) -> str:
-    """A mixture with these stages under one name, also if it had others before."""
-    seqio.MixtureRegistry._REGISTRY.pop("planned_mix", None)
-    schedule = [Stage(*stage) for stage in stages]
-    return mix("planned", **{"schedule": schedule, "batch_size": 8, "steps": 20, **settings})
-
-
-# A corpus joins at step 4. At step 9 the first has other denoisers, and the weights come to those of step 12 in two parts.
-FIRST, JOINED, LAST = (0, {"web_mix": 1}), (4, {"web_mix": 0.7, "code_mix": 0.3}), (9, {"web_s": 0.2, "code_mix": 0.8}, 3, 2)
-OTHER = (9, {"web_mix": 0.4, "code_mix": 0.4, "books_mix": 0.2})
-
-
-def killed_and_resumed(run, mixture, step, hosts, **settings) -> list[list[str]]:
-    """The batches of all hosts together, four from a step on, in a run that was killed after it had saved that step."""
-    (run / f"checkpoint_{step}").mkdir()
-    (run / f"checkpoint_{step + 1}.orbax-checkpoint-tmp-123").mkdir()
-    shares = [batches_at_step(run, mixture, host, hosts, **settings) for host in range(hosts)]
-    return [list(itertools.chain(*zip(*parts))) for parts in zip(*shares)]
-
-
-def test_documents_and_steps_are_left_out_on_any_number_of_hosts(mixture, tmp_path):
-    run, left_out = tmp_path / "run", {"exclude": [{"document": 3}, {"document": 11}], "skip": [(6, 9)]}
-    plain = batches_at_step(tmp_path / "plain", mixture, count=16)
-    whole = batches_at_step(run, mixture, count=12, left_out=left_out)
+@pytest.mark.parametrize("first", [0, 1_000_000])
+def test_steps_have_the_same_rows_on_any_number_of_hosts_also_where_documents_and_steps_are_left_out(mixture, tmp_path, first):
+    """From a checkpoint of another run, too; the test of three kinds has what a run reads."""
+    run, initial = tmp_path / "run", f"/another/run/checkpoint_{first}" if first else None
+    left_out = {"exclude": [{"document": 3}, {"document": 11}], "skip": [(first + 6, first + 9)]}
+    plain = batches_at_step(tmp_path / "plain", mixture, count=16, initial=initial)
+    whole = batches_at_step(run, mixture, count=12, initial=initial, left_out=left_out)
+    assert json.loads((run / RUN_RECORD).read_text())["first_step"] == first
     for batch, data in zip(whole, [*range(6), *range(9, 15)], strict=True):
         assert len({*batch} & {*plain[data]}) >= 3, "most rows stay"
-    assert killed_and_resumed(run, mixture, 5, 2, left_out=left_out) == whole[5:9]
-    with pytest.raises(ValueError, match=r"was begun with other data, .*(exclude|skip)"):
-        batches_at_step(run, mixture)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_each_step_of_a_schedule_has_the_same_rows_on_any_number_of_hosts_whatever_changes_later(corpora, tmp_path, pack):
-    rows = [batches_at_step(tmp_path / "a", planned(FIRST, JOINED, LAST), count=14, pack=pack)]
-    rows += [batches_at_step(tmp_path / "b", planned(FIRST, JOINED, OTHER), count=14, pack=pack)]
-    assert rows[0][:9] == rows[1][:9]
-    assert not {row for batch in rows[0][9:] for row in batch} <= {row for batch in rows[1][9:] for row in batch}
-    assert len({row for batch in rows[0] for row in batch}) == 14 * 8
-
-    run, schedule = tmp_path / "run", planned(FIRST, JOINED, LAST)
-    assert batches_at_step(run, schedule, count=5, pack=pack) == rows[0][:5]
-    for step, hosts in ((2, 2), (3, 4), (5, 1)):
-        assert killed_and_resumed(run, schedule, step, hosts, pack=pack) == rows[0][step : step + 4]
-    changed = planned(FIRST, JOINED, OTHER)
-    for step, hosts in ((7, 4), (10, 2)):
-        assert killed_and_resumed(run, changed, step, hosts, pack=pack) == rows[1][step : step + 4]
-    assert list(json.loads((run / RUN_RECORD).read_text())["corpora"]) == ["web_corpus", "code_corpus", "books_corpus"]
-    past = planned(FIRST, JOINED, LAST)
-    with pytest.raises(
-        ValueError,
-        match=r"was begun with other data, .*stage from step 9.* schedule, exclude and skip from its step 11 on, or start",
-    ):
-        killed_and_resumed(run, past, 11, 1, pack=pack)
+    for step, hosts in ((3, 4), (5, 2), (8, 1)):
+        (run / f"checkpoint_{first + step}").mkdir()
+        (run / f"checkpoint_{first + step + 1}.orbax-checkpoint-tmp-123").mkdir()  # half-written
+        shares = [batches_at_step(run, mixture, host, hosts, initial=initial, left_out=left_out) for host in range(hosts)]
+        for number, parts in enumerate(zip(*shares)):
+            assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
+    with pytest.raises(ValueError, match=r"exclude|skip"):
+        batches_at_step(run, mixture, initial=initial)
 
 
 SMALL_SCHEDULE = """
@@ -484,10 +419,10 @@ def begin_at(checkpoint, *arguments) -> list[str]:
 
 
 def test_continued_pre_training_begins_at_a_checkpoint_and_resumes_exactly(stopped, tmp_path):
-    """With other denoisers than the checkpoint's, so also with other data."""
+    """With other denoisers than the checkpoint's, so also with other data, and with more rows in the embedding."""
     files = ("gin/ul2_continue.gin", "gin/models/tiny.gin")
-    checkpoint = stopped / f"checkpoint_{STEPS // 2}"
-    train(tmp_path / "whole", *begin_at(checkpoint), steps(STEPS), files=files)
+    begun = begin_at(stopped / f"checkpoint_{STEPS // 2}", "--gin.EMBEDDING_ROWS=4224")
+    train(tmp_path / "whole", *begun, steps(STEPS), files=files)
     whole = losses(tmp_path / "whole")
     first, last = STEPS // 2 + 10, STEPS
     assert {step for _, step in whole} == {first, last}
@@ -495,8 +430,8 @@ def test_continued_pre_training_begins_at_a_checkpoint_and_resumes_exactly(stopp
         assert whole[f"training_eval/{task}", last] < whole[f"training_eval/{task}", first]
     assert whole["train", first] < losses(stopped)["train", 10], "it did not start anew"
 
-    train(tmp_path / "parts", *begin_at(checkpoint), steps(first), files=files)
-    train(tmp_path / "parts", *begin_at(checkpoint), steps(last), files=files)
+    train(tmp_path / "parts", *begun, steps(first), files=files)
+    train(tmp_path / "parts", *begun, steps(last), files=files)
     assert losses(tmp_path / "parts") == whole
 
 
@@ -504,7 +439,7 @@ def test_a_checkpoint_of_another_embedding_is_refused(stopped, tmp_path):
     checkpoint = stopped / f"checkpoint_{STEPS // 2}"
     arguments = begin_at(checkpoint, steps(STEPS), "--gin.EMBEDDING_ROWS=5120")
     log = refused(tmp_path / "other", *arguments, files=("gin/ul2_continue.gin", "gin/models/tiny.gin"))
-    assert re.search(r"ValueError: .* must have the shape \(.*5120.*\) of the model, got \(.*4096.*\) in the checkpoint", log)
+    assert re.search(r"ValueError: .*5120.*4096", log)
 
 
 TITLES = """

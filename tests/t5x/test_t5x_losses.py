@@ -197,27 +197,26 @@ def test_an_evaluation_has_the_means_over_all_batches_as_over_one():
     assert metrics["loss"] == pytest.approx(expected(model, params, both, **settings)[0], rel=1e-6)
 
 
-def test_what_has_no_groups_or_would_leave_labels_out_is_rejected(nothing_registered):  # noqa: F811
-    with pytest.raises(ValueError, match=r"model must be a GroupLossEncoderDecoderModel or .*, got EncoderDecoderModel\. Pass"):
-        trainer(model_of(cls=models.EncoderDecoderModel), batch_of([1]))
-    for settings, message in (
-        (
-            {"mean": "each", "loss_weights": {"answer": 1, "other": 1}},
-            r"loss_weights must name a group of each .*'reasoning'",
-        ),
-        ({"mean": "one"}, r"mean must be 'all' or 'each', got 'one'"),
-        ({"loss_weights": {"x1": 1}}, r"loss_weights must have names of groups, \['answer', 'other', .*got 'x1'"),
-        (
-            {**SETTINGS["conversations"], "loss_normalizing_factor": "NUM_REAL_TARGET_TOKENS"},
-            r"loss_normalizing_factor must be None with mean='each', got NUM_REAL_TARGET_TOKENS",
-        ),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model_of(**settings)
+WRONG = {
+    "model": {"cls": models.EncoderDecoderModel},
+    "loss_weights .*'reasoning'": {"mean": "each", "loss_weights": {"answer": 1, "other": 1}},
+    "mean": {"mean": "one"},
+    "loss_weights .*'x1'": {"loss_weights": {"x1": 1}},
+    "loss_normalizing_factor": {**SETTINGS["conversations"], "loss_normalizing_factor": "NUM_REAL_TARGET_TOKENS"},
+}
+
+
+@pytest.mark.parametrize("named", WRONG)
+def test_what_has_no_groups_or_would_leave_labels_out_is_rejected(named):
+    with pytest.raises(ValueError, match=named):
+        trainer(model_of(**WRONG[named]), batch_of([1]))
+
+
+def test_a_mixture_of_others_has_no_groups(nothing_registered):  # noqa: F811
     features = {key: seqio.Feature(seqio.PassThroughVocabulary(IDS)) for key in ("inputs", "targets")}
     source = seqio.FunctionDataSource(lambda split, shuffle_files: None, ["train"])
     seqio.TaskRegistry.add("others", source=source, output_features=features)
-    with pytest.raises(ValueError, match=r"mixture must have tasks of ul2_tasks\.register .*, got 'others' with \['others'\]"):
+    with pytest.raises(ValueError, match="others"):
         tasks_of("others")
 
 
@@ -227,8 +226,7 @@ import __main__ as train_script
 from tests.t5x import chat_tasks
 from t5x import utils
 MIXTURE_OR_TASK_NAME = @chat_tasks.conversations()
-chat_tasks.conversations.form = '{form}'
-TASK_FEATURE_LENGTHS = {lengths}
+TASK_FEATURE_LENGTHS = {'tokens': 64}
 BATCH_SIZE = 8
 DROPOUT_RATE = 0.0
 utils.create_learning_rate_scheduler.base_learning_rate = 0.03  # so that few steps tell
@@ -247,61 +245,27 @@ def tests_on_the_path(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(programs.REPOSITORY), os.environ.get("PYTHONPATH", "")]))
 
 
-def begin_at(run) -> str:
-    return f'--gin.INITIAL_CHECKPOINT_PATH="{run}/checkpoint_{BEFORE}"'
-
-
-def chat_file(folder, form, lengths) -> str:
-    path = folder / f"{form}.gin"
-    path.write_text(CHAT.format(form=form, lengths=lengths))
-    return str(path)
-
-
-def assert_learned(found) -> None:
+def test_a_decoder_only_model_learns_conversations(tmp_path):
+    """Packed, in two microbatches, from a checkpoint of UL2."""
+    for name, text in {"small": SMALL_DECODER, "chat": CHAT}.items():
+        (tmp_path / f"{name}.gin").write_text(text)
+    size, own = (str(tmp_path / f"{name}.gin") for name in ("small", "chat"))
+    lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}"
+    train(tmp_path / "ul2", *TINY, lengths, steps(BEFORE), files=("gin/ul2_decoder_only.gin", size))
+    checkpoint = f'--gin.INITIAL_CHECKPOINT_PATH="{tmp_path}/ul2/checkpoint_{BEFORE}"'
+    arguments = [checkpoint, "--gin.losses.GroupLossTrainer.num_microbatches=2"]
+    train(tmp_path / "told", *arguments, steps(AFTER), files=("gin/chat_decoder_only.gin", size, own))
+    found = scalars(tmp_path / "told")
     for collection in ("train", *{collection for collection, _, _ in found if collection.startswith("training_eval/")}):
         for name in ("loss", *(f"loss/{role}" for role in ROLES)):
             assert found[collection, name, AFTER] < found[collection, name, BEFORE + 10] - 0.1, (collection, name)
-        assert found[collection, "loss", AFTER] == pytest.approx(
-            sum(found[collection, f"loss/{role}", AFTER] for role in ROLES), rel=0.05
-        ), "a mean of the steps, and the mean of the tokens of these steps"
+        of_roles = [found[collection, f"loss/{role}", AFTER] for role in ROLES]
+        assert found[collection, "loss", AFTER] == pytest.approx(sum(of_roles), rel=0.05), (
+            "a mean of the steps, and of their tokens"
+        )
         for role in ROLES:
             assert found[collection, f"tokens/{role}", AFTER] > 2
             assert 0 <= found[collection, f"accuracy/{role}", AFTER] <= 1
-
-
-def test_a_decoder_only_model_learns_conversations(tmp_path):
-    """Packed, in two microbatches, from a checkpoint of UL2."""
-    (tmp_path / "small.gin").write_text(SMALL_DECODER)
-    size = str(tmp_path / "small.gin")
-    lengths = "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 64}"
-    train(tmp_path / "ul2", *TINY, lengths, steps(BEFORE), files=("gin/ul2_decoder_only.gin", size))
-    own = chat_file(tmp_path, "chat", "{'tokens': 64}")
-    arguments = [begin_at(tmp_path / "ul2"), "--gin.losses.GroupLossTrainer.num_microbatches=2"]
-    train(tmp_path / "chat", *arguments, steps(AFTER), files=("gin/chat_decoder_only.gin", size, own))
-    assert_learned(scalars(tmp_path / "chat"))
-
-
-def test_a_ul2_model_learns_replies_and_two_processes_as_one(tmp_path):
-    """Unpacked and in order, so that a step has the same conversations; the first process has none that is answered.
-
-    The model has more rows in its embedding than the checkpoint.
-    """
-    train(tmp_path / "ul2", "--gin.train.eval_steps=1", steps(BEFORE))
-    own = chat_file(tmp_path, "prompt_completion", "{'inputs': 16, 'targets': 32}")
-    files = ("gin/chat_prompt_completion.gin", "gin/models/tiny.gin", own)
-    arguments = [f"--gin.{name}/utils.DatasetConfig.pack=False" for name in ("train", "train_eval")]
-    arguments += ["--gin.train/utils.DatasetConfig.shuffle=False", "--gin.EMBEDDING_ROWS=4224", begin_at(tmp_path / "ul2")]
-    train(tmp_path / "one", *arguments, steps(AFTER), files=files)
-    one = scalars(tmp_path / "one")
-    assert_learned(one)
-    train_together(tmp_path / "two", *arguments, steps(BEFORE + 10), files=files)
-    two = scalars(tmp_path / "two")
-    compared = [
-        (collection, name, BEFORE + 10)
-        for collection in ("train", "training_eval/test_prompt_completion")
-        for name in ("loss", *(f"{name}/{role}" for role in ROLES for name in ("loss", "tokens")))
-    ]
-    assert {key: two[key] for key in compared} == pytest.approx({key: one[key] for key in compared}, rel=1e-5)
 
 
 def of_training(model_dir) -> dict[tuple[str, int], float]:
