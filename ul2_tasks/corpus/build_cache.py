@@ -168,7 +168,7 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
     file, is_part = of_source.path, of_source.before is None
     # A table that is read without the manifest counts from the beginning of its part.
     told = str(of_source) if is_part else file
-    records, last, is_cut = 0, object(), False
+    records, last, is_cut, fallbacks = 0, object(), False, corpus.tokenizer.fallbacks
     with temporary_files(shard) as paths:
         path_of = dict(zip(shard.files, paths))
         with contextlib.ExitStack() as pairs:
@@ -217,7 +217,8 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
             files += [{"file": name, **entry} for name, entry in named if entry is not None]
         is_all_read = is_part and shard.max_documents is shard.max_tokens is None and not is_cut
         rows = corpus.source.rows_of(of_source, records, last) if is_all_read else None
-        return {"splits": counts, "files": files, "origins": {"file": file, "is_part": is_part, "rows": rows}}
+        origins = {"file": file, "is_part": is_part, "rows": rows}
+        return {"splits": counts, "files": files, "origins": origins, "fallbacks": corpus.tokenizer.fallbacks - fallbacks}
 
 
 def _of_source(corpus: Corpus, shard: SourceShard) -> Shard:
@@ -334,7 +335,8 @@ def _finish(
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
     names = {split: list(map(str, corpus.source.shards(split))) for split in splits}
-    for shard, record in zip(source_shards, all_shards(source_shards)):
+    written = all_shards(source_shards)
+    for shard, record in zip(source_shards, written):
         for split in shard.splits:
             own = {f"{shard.pair(*of)}.{suffix}" for of in shard.pairs() if of[0] == split for suffix in ("bin", "idx")}
             own |= {shard.beside(ending)[split] for ending in (TABLE, cache.REFUSED)}
@@ -369,6 +371,7 @@ def _finish(
         write_atomically(info_path(cache_dir, split), json.dumps(info, indent=2))
         write_atomically(stats_path(cache_dir, split), json.dumps(stats, indent=2))
     manifest = manifest_of(corpus, begun, splits, git_revision)
+    manifest["totals"] |= total(written, ["fallbacks"])
     if corpus.encoder.counts_ids:
         paths = {split: [hashes_path(shard, split) for shard in source_shards if split in shard.splits] for split in splits}
         for split, of_split in paths.items():
@@ -408,7 +411,9 @@ def _summarize(manifest: Mapping, corpus: Corpus, output_dir: str, seconds: floa
         table.add_row(name, *(f"{split[number]:,}" for number in numbers))
     console.print(table)
     repeated = manifest["totals"].get("repeated_ids")
-    for line in filter(None, (repeated and repeated_in_words(repeated), in_words(manifest))):
+    fallbacks = manifest["totals"]["fallbacks"]
+    left = fallbacks and f"{fallbacks:,} documents were left to the slower package of {manifest['versions']['tokenizer']}"
+    for line in filter(None, (repeated and repeated_in_words(repeated), left, in_words(manifest))):
         console.print(line, markup=False, highlight=False)
     used = (
         f"To use it: ul2_tasks.examples(.., cache_dirs=[{output_dir!r}]), or seqio.add_global_cache_dirs([{output_dir!r}]) and"

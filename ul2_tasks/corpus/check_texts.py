@@ -28,7 +28,7 @@ def find_problems(on_error: str, texts: Sequence[bytes], problems: Sequence[byte
     A tokenizer would change a text that is not UTF-8 without a word. With "raise" such a record raises a ValueError; the other
     `on_error` is "skip".
     """
-    found = [problem or not_utf8(text) for text, problem in zip(texts, problems, strict=True)]
+    found = [problem or (b"" if text.isascii() else not_utf8(text)) for text, problem in zip(texts, problems, strict=True)]
     if on_error == "raise" and (problem := next(filter(None, found), None)):
         raise ValueError(
             f"{problem.decode(errors='replace')}. Fix the corpus, or pass on_error='skip', which leaves out such records and counts"

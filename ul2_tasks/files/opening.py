@@ -17,12 +17,12 @@ from backports import zstd
 
 from ul2_tasks.files.systems import open_to_read
 
-_BLOCK = 1 << 16  # bytes that are decompressed at once
+_BLOCK = 1 << 17  # bytes that are decompressed at once
 _XZ_PADDING = 4  # bytes of zero, of which any number may follow a stream
 
 
 class _Streams(io.RawIOBase):
-    """The content of all streams of a .bz2 or .xz file, which end for `bz2.open` and `lzma.open` where they cannot read a stream.
+    """The content of all streams of a .bz2, .xz or .zst file, of which Python's own readers end where they cannot read a stream.
 
     What follows a stream is padding, where the format has it, and then another stream; anything else raises an error.
     """
@@ -97,7 +97,10 @@ COMPRESSIONS: dict[str, Callable[..., Any]] = {
     ".bz2": functools.partial(_by_streams, decompressor=bz2.BZ2Decompressor),
     ".xz": functools.partial(_by_streams, decompressor=lzma.LZMADecompressor, padding=_XZ_PADDING),
     # Windows of any size, as `zstd --long=31` writes them, and not only of up to 128 MB.
-    ".zst": functools.partial(zstd.open, options={zstd.DecompressionParameter.window_log_max: 31}),
+    ".zst": functools.partial(
+        _by_streams,
+        decompressor=functools.partial(zstd.ZstdDecompressor, options={zstd.DecompressionParameter.window_log_max: 31}),
+    ),
 }
 
 

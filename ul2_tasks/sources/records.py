@@ -84,12 +84,23 @@ def read(shard: Shard, layout: Layout) -> Iterator[Record]:
     """Yields the documents of a shard, without holding it in memory."""
     has_columns = layout.as_json and layout.format in ("parquet", "arrow")  # of which those that are read alone are looked at
     unread = tuple(name for name in fields(shard, layout) or () if name not in layout.read) if has_columns else ()
+    text_key = None if layout.as_json or layout.id_key else layout.text_key  # most texts need no more than this
     for where, row in rows(shard, layout):
-        if isinstance(row, ValueError):
+        if type(row) is dict and type(text := row.get(text_key)) is str and (plain := _plain(text, row.get(ID), where)):
+            yield plain
+        elif isinstance(row, ValueError):
             yield Record(problem=f"{where}: {row}", where=where if hasattr(where, "row") else "")
         else:
             record = document_of(row, where, layout)
             yield record._replace(unread=unread) if unread else record
+
+
+def _plain(text: str, id: object, where: object) -> Record | None:
+    """The document that a text is; None of one that is not Unicode."""
+    try:
+        return Record(text.encode(), as_id(id), "", where)
+    except UnicodeEncodeError:
+        return None
 
 
 def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:

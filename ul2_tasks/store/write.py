@@ -49,7 +49,7 @@ class PairWriter:
                 f"a document must have at most {MAX_DOCUMENT} tokens, the limit of an .idx, got {lengths.max()}. Split it."
             )
         self._file = self._file or HashedFile(self._bin_path)
-        self._file.write(tokens.astype(self._dtype.newbyteorder("<"), copy=False).tobytes())
+        self._file.write(np.ascontiguousarray(tokens, self._dtype.newbyteorder("<")).view(np.uint8).data)
         self._lengths.append(lengths.astype(np.int32))
         self.documents += len(lengths)
         self.tokens += len(tokens)
@@ -100,7 +100,7 @@ class HashedFile:
     def __init__(self, path: str):
         self._file, self._hash, self._bytes = open_to_write(path), hashlib.sha256(), 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self._hash.update(data)
         self._bytes += len(data)

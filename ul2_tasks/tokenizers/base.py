@@ -106,6 +106,11 @@ class Vocabulary:
         """The packages that make the ids, with their versions; empty where that is not known."""
         return ""
 
+    @property
+    def fallbacks(self) -> int:
+        """How many texts of this thread were left to the slower of these packages, as the faster is not known to agree."""
+        return 0
+
     def check(self) -> None:
         """Raises a ValueError where no examples can be made with it."""
 

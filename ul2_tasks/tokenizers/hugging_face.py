@@ -72,6 +72,11 @@ class HuggingFaceVocabulary(FileVocabulary):
         """See `base.Vocabulary`."""
         return self.tokens.encoder.made_by
 
+    @property
+    def fallbacks(self) -> int:
+        """See `base.Vocabulary`."""
+        return self.tokens.encoder.fallbacks
+
     def decode_all(self, ids: Sequence[int]) -> str:
         tokens = self.tokens
         shown = [id for id in ids if (0 if tokens.uses_0 else 1) <= id < tokens.vocab_size]

@@ -15,6 +15,7 @@ import numpy as np
 from ul2_tasks.extras import needs
 from ul2_tasks.files.systems import sha256
 from ul2_tasks.tokenizers.base import FileVocabulary, Tokens
+from ul2_tasks.tokenizers.fast import FastEncoder
 from ul2_tasks.tokenizers.pieces import DEFAULT_SENTINELS, PRESET_MODES
 
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -54,13 +55,21 @@ class O200kVocabulary(FileVocabulary):
         return self.tokens.names.get(id) or self.tokens.encoding.decode([id])
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        encode = self.encoder()
-        return [encode(text.decode(errors="replace") if isinstance(text, bytes) else text) for text in texts]
+        return self.tokens.fast.encode_batch([text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts])
+
+    @property
+    def made_by(self) -> str:
+        """See `base.Vocabulary`."""
+        return self.tokens.fast.made_by
+
+    @property
+    def fallbacks(self) -> int:
+        """See `base.Vocabulary`."""
+        return self.tokens.fast.fallbacks
 
     def encoder(self) -> Callable[[str], np.ndarray]:
         """A function that gives the ids of a text, [tokens] int32, at the cost of tiktoken's own. No lists are made."""
-        encode = self.tokens.encoding.encode_to_numpy
-        return lambda text: encode(text, disallowed_special=()).view(np.int32)
+        return _encoder(self.tokens.encoding)
 
     def bytes_of(self, id: int) -> bytes:
         """See `base.Vocabulary`; of a special id its name."""
@@ -118,6 +127,12 @@ class _Encoding(Tokens):
     """What tiktoken makes of the file."""
 
     encoding: Any
+    fast: FastEncoder
+
+
+def _encoder(encoding: Any) -> Callable[[str], np.ndarray]:
+    encode = encoding.encode_to_numpy
+    return lambda text: encode(text, disallowed_special=()).view(np.int32)
 
 
 @functools.lru_cache(maxsize=1)
@@ -131,7 +146,16 @@ def _load(path: str) -> _Encoding:
     ids = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
     ids |= {f"<extra_id_{number}>": _FIRST_RESERVED + number for number in range(DEFAULT_SENTINELS)}
     ids |= {mode: PADDED_SIZE - len(PRESET_MODES) + number for number, mode in enumerate(PRESET_MODES)}
-    return _Encoding(ids=ids, names={id: name for name, id in ids.items()}, ordinary=range(_ORDINARY), encoding=encoding)
+    encode = _encoder(encoding)
+
+    def open() -> Any:
+        import gigatoken
+
+        return gigatoken.Tokenizer.from_tiktoken(path, "o200k", {})
+
+    fast = FastEncoder("tiktoken", lambda texts: [encode(text) for text in texts], open)
+    names = {id: name for name, id in ids.items()}
+    return _Encoding(ids=ids, names=names, ordinary=range(_ORDINARY), encoding=encoding, fast=fast)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from ul2_tasks.files.listing import read_as_it_is
 from ul2_tasks.files.systems import exists, is_folder, names_in, place
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.tokenizers.base import Tokens
-from ul2_tasks.tokenizers.fast import FastEncoder
+from ul2_tasks.tokenizers.fast import FastEncoder, of_tokenizer_json
 from ul2_tasks.tokenizers.pieces import free_name, is_unused, is_word
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def load(source: InMemory, names: tuple[str, ...], eos_name: str | None, never_e
     ids_of_content = hashlib.sha256(source.content).hexdigest()
     ids_of_names = hashlib.sha256(json.dumps([special, sorted(never_encoded)]).encode()).hexdigest()[:16]
     return Loaded(
-        encoder=FastEncoder(_without(description, edited_names, never)),
+        encoder=of_tokenizer_json(_without(description, edited_names, never)),
         decoder=_without(description, edited_names, frozenset()),
         vocab_size=first + len(lacking),
         extra_ids=len(lacking),
