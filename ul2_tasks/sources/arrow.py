@@ -122,7 +122,7 @@ def _of_batch(batch: pa.RecordBatch, layout: Layout, part: str, first: int, befo
     """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it."""
     try:
         found = _dictionaries(batch)
-    except (ValueError, OverflowError):  # a text that is not UTF-8, or a time that Python does not have
+    except (ValueError, OverflowError, pa.ArrowException):  # a text that is not UTF-8, or a time that Python does not have
         found = [_alone(batch.slice(row, 1), layout) for row in range(len(batch))]
     return ((_Row(part, number, before + number), row) for number, row in enumerate(found, first))
 
