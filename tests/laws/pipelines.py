@@ -564,11 +564,11 @@ class Counted:
 
     def __next__(self) -> Any:
         examples, epochs = self.sequence
-        epoch, place = divmod(self.number, len(examples))
-        if epoch == epochs:
+        epoch, place = examples.at(self.number)
+        if epoch.number == epochs:
             raise StopIteration
         self.number += 1
-        return examples.epoch(epoch)[place]
+        return epoch[place]
 
 
 NUMBER = State(
