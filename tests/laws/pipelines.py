@@ -50,7 +50,7 @@ R1, S = T5GEMMA2[::4]
 FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
 WHOLE = ul2_tasks.SpanDenoiser(
     **{"name": "whole", "mode": "[X]", "mean_span_length": 1, "noise_density": 0.3},
-    **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>"},
+    **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>", "borders": "words"},
 )
 SIZES = [5 + 7 * number % 31 for number in range(95)]  # of the documents, in words
 WORDS = sum(SIZES)

@@ -17,6 +17,7 @@ from ul2_tasks.tasks.preprocessors import corrupt_chunks
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 SENTINELS, EOS = tuple(range(100, 900)), 1
+BORDERS = bytes([*np.random.default_rng(0).choice(8, 3000, p=[0.3, *[0.1] * 7])])  # of each id
 KEYS = st.integers(0, 2**64 - 1)
 DENSITIES = st.floats(0.01, 0.99)
 ANY = st.one_of(
@@ -28,6 +29,7 @@ ANY = st.one_of(
         placement=st.sampled_from(["t5", "uniform", "touching"]),
         targets=st.sampled_from([None, "whole"]),
         mask=st.sampled_from([None, "<mask>"]),
+        borders=st.sampled_from([None, "words"]),
     ),
     st.builds(
         SequentialDenoiser,
@@ -49,7 +51,9 @@ ANY = st.one_of(
 
 def check(denoiser, lengths, keys, mode=(), eos=EOS, add_eos=(True, True)) -> None:
     """The laws of chunks of these lengths, with these keys."""
-    special = SpecialTokens(SENTINELS[: len(denoiser.own_tokens) or None], tuple(mode), eos, frozenset())
+    special = SpecialTokens(
+        SENTINELS[: len(denoiser.own_tokens) or None], tuple(mode), eos, frozenset(), BORDERS if denoiser.borders else b""
+    )
     lengths, keys = np.array(lengths, np.int32), np.array(keys, np.uint64)
     chunks = [np.arange(1000, 1000 + length, dtype=np.int32) for length in lengths]
     common = {"denoiser": denoiser, "special": special, "length": int(lengths.max()), "add_eos": add_eos}

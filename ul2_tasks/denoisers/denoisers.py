@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from ul2_tasks.scalars import as_python, is_finite
+from ul2_tasks.tokenizers.borders import BORDERS
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, Token
 
 PLACEMENTS = T5, UNIFORM, TOUCHING = ("t5", "uniform", "touching")
@@ -35,6 +36,7 @@ class Denoiser:
         placement: where the spans are. "t5" begins with unmasked tokens and ends with noise, so that a single span is the
             chunk's end; "uniform" makes all positions equally likely; with "touching" spans may follow each other at once.
         targets: None for the noise; or "whole", all of the chunk without sentinels, as for ProtT5.
+        borders: where spans shall begin and end: at "words", "lines" or "sentences", as the tokens tell them; None for anywhere.
         single_span: whether a chunk of any length has one span.
         sentinel: whether each span has a sentinel, in the inputs and in the targets.
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
@@ -47,6 +49,7 @@ class Denoiser:
     weight: float
     placement: str = "t5"
     targets: str | None = None
+    borders: str | None = None
     single_span: bool = False
     sentinel: bool = True
     targets_end_in_eos: bool = True
@@ -128,6 +131,8 @@ class SpanDenoiser(Denoiser):
             the same number of noise tokens and spans equally likely, the two ends included; so does "touching", but nothing need
             be between two spans: with a mean of 1 any n tokens are equally likely to be masked, each on its own.
         targets: as for `Denoiser`.
+        borders: None; or "words", "lines" or "sentences": spans begin and end where these do. Counts stay exact, so that now and
+            then a span cannot, which `ul2 stats` counts. A lone span under placement "t5" never moves.
         mask: the token that stands for each span in place of sentinels, which are counted, by its name or id; or None.
     """
 
@@ -138,11 +143,13 @@ class SpanDenoiser(Denoiser):
     weight: float = 1
     placement: str = "t5"
     targets: str | None = None
+    borders: str | None = None
     mask: Token | None = None
 
     def __post_init__(self):
         super().__post_init__()
         self._check("targets", "None or 'whole'", self.targets in (None, "whole"))
+        self._check("borders", f"None or one of {BORDERS}", self.borders in (None, *BORDERS))
         self._check("noise_density", "a number in the open range (0, 1)", _is_fraction(self.noise_density))
         valid_mean = is_finite(self.mean_span_length) and self.mean_span_length >= 1
         self._check("mean_span_length", "a number of at least 1", valid_mean)

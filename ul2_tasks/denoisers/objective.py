@@ -55,7 +55,7 @@ def denoise(
         raise ValueError(f"key must be an integer, got {key!r}.")
     opened, own_sentinels = open_for_modes(vocabulary, [denoiser.mode], sentinels, modes)
     special, text = (
-        SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser.mode, denoiser.own_tokens),
+        SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser),
         tokens.astype(np.int64),
     )
     remedy = "Leave special ids out, and pass the vocabulary that tokenized the text."

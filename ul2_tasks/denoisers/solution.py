@@ -56,7 +56,7 @@ def solve(
     `special_ids.special_tokens`.
     """
     denoiser, request = configuration.denoiser, configuration.special_tokens
-    special = request.tokens(vocabulary, denoiser.mode, denoiser.own_tokens)
+    special = request.tokens(vocabulary, denoiser)
     if any(add_eos) and special.eos is None:
         raise ValueError(
             f"{vocabulary} must have an EOS for features with add_eos=True, but has none. Set seqio.Feature(add_eos=False)."

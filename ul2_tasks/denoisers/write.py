@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ul2_tasks.compiled import compiled, part_of_compiled
-from ul2_tasks.denoisers.denoisers import PLACEMENTS, TOUCHING, UNIFORM, Denoiser
+from ul2_tasks.denoisers.denoisers import PLACEMENTS, T5, TOUCHING, UNIFORM, Denoiser
 from ul2_tasks.order.permutation import GOLDEN, mix
+from ul2_tasks.tokenizers.borders import AFTER, AT, BEFORE
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
 
 _GOLDEN, _32 = np.uint64(GOLDEN), np.uint64(32)
-_UNIFORM, _TOUCHING = PLACEMENTS.index(UNIFORM), PLACEMENTS.index(TOUCHING)
+_T5, _UNIFORM, _TOUCHING = map(PLACEMENTS.index, (T5, UNIFORM, TOUCHING))
 
 
 class Recipe(NamedTuple):
@@ -40,7 +41,8 @@ class Recipe(NamedTuple):
     `counts` are [L + 1, 3] int32, of each length of a text: spans, and the fewest and the most noise tokens; `is_drawn` says
     whether these two differ for some length, and `placement` is where spans may be, as its place in `PLACEMENTS`. With `is_whole`
     targets are the texts as they are, and with `splits_once` all of the last piece is noise, and nothing else. The others are ids,
-    int32: sentinels, of which there may be none, those before the inputs, and those after inputs and targets.
+    int32: sentinels, of which there may be none, those before the inputs, and those after inputs and targets. `borders` are
+    [ids + 1] uint8, see `borders.border_table`, or an empty tuple.
     """
 
     counts: np.ndarray
@@ -52,6 +54,7 @@ class Recipe(NamedTuple):
     mode: np.ndarray
     inputs_end: np.ndarray
     targets_end: np.ndarray
+    borders: np.ndarray | tuple[()]
 
     @property
     def loops(self):
@@ -87,10 +90,11 @@ def recipe_of_texts(
     _check_counts(denoiser, counts)
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
     sentinels = special.sentinels * (int(counts[:, 0].max()) if denoiser.own_tokens else 1) if denoiser.sentinel else ()
-    ids = (np.array(each, np.int32) for each in (sentinels, special.mode, *endings))
+    ids = [np.array(each, np.int32) for each in (sentinels, special.mode, *endings)]
+    borders = np.array(bytearray(special.borders)) if special.borders else ()
     is_drawn = bool((counts[:, 1] < counts[:, 2]).any())
     placement, is_whole = PLACEMENTS.index(denoiser.placement), denoiser.targets == "whole"
-    return Recipe(counts, is_drawn, placement, is_whole, splits_once, *ids)
+    return Recipe(counts, is_drawn, placement, is_whole, splits_once, *ids, borders)
 
 
 def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
@@ -182,6 +186,66 @@ def _draw_spans(recipe, length, key, is_taken, kept, noise):
 
 
 @part_of_compiled
+def _is_border(borders, text, place):
+    """Whether a span may begin or end before the token at a place of a text."""
+    if place == 0 or place == len(text):
+        return True
+    before, at = borders[min(np.uint32(text[place - 1]), len(borders) - 1)], borders[min(np.uint32(text[place]), len(borders) - 1)]
+    return bool(before & AFTER) or bool(before & BEFORE and at & AT)
+
+
+@part_of_compiled
+def _nearest_border(borders, text, wanted, lowest, highest, length):
+    """The border nearest to a place, from `lowest` to `highest`, with another one `length` after it; -1 if there is none."""
+    for reach in range(highest - lowest + 1):
+        for place in (wanted - reach, wanted + reach):
+            if lowest <= place <= highest and _is_border(borders, text, place) and _is_border(borders, text, place + length):
+                return place
+    return -1
+
+
+@part_of_compiled
+def _snap_spans(borders, placement, text, spans, kept, noise):
+    """Moves the spans of a text to the nearest borders, with as many noise tokens as before; see `_draw_spans` for the arrays.
+
+    They are moved one after the other, the last one of placement "t5" first. The last to be moved has what is left of the noise.
+    So it needs two borders at that distance, or else begins at one; a span that finds no border stays as near as can be.
+    """
+    if len(borders) == 0:  # of an empty tuple the compiler knows it, and leaves all of this out
+        return
+    is_t5, gap = placement == _T5, np.int64(placement != _TOUCHING)
+    left, limit, moved = noise[:spans].sum(), len(text), spans
+    if is_t5:
+        if spans == 1:
+            return
+        moved, wanted = spans - 1, len(text) - noise[spans - 1]
+        last = _nearest_border(borders, text, wanted, len(text) - left + moved, len(text) - 1, 0)
+        last = wanted if last < 0 else last
+        left, limit = left - (len(text) - last), last - 1
+    end, drawn_end, over = np.int64(0), np.int64(0), np.int64(0)
+    for span in range(moved):
+        others = moved - 1 - span
+        drawn_start, drawn = drawn_end + kept[span], noise[span]
+        drawn_end = drawn_start + drawn
+        lowest, highest = end + gap if span else np.int64(is_t5), limit - left - others * gap
+        wanted = min(max(drawn_start, lowest), highest)
+        start = _nearest_border(borders, text, wanted, lowest, highest, np.int64(0) if others else left)
+        if start < 0:
+            start = _nearest_border(borders, text, wanted, lowest, highest, 0)
+        start = wanted if start < 0 else start
+        length = left
+        if others:
+            length = min(max(drawn - over, 1), left - others)
+            stop = _nearest_border(borders, text, start + length, start + 1, start + left - others, 0)
+            length = length if stop < 0 else stop - start
+        kept[span], noise[span] = start - end, length
+        end, left, over = start + length, left - length, over + length - drawn
+    if is_t5:
+        kept[moved], noise[moved], end = last - end, len(text) - last, len(text)
+    kept[spans] = len(text) - end
+
+
+@part_of_compiled
 def _text_key(key, text):
     """The key of a text of an example, by its number among all, empty ones included; `key` is the example's, and the first's."""
     return mixed(key + np.uint64(text) * _GOLDEN) if text else key
@@ -205,7 +269,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
     are [n + 1] int64 and `starts` [n] int64. It is written into row rows[i], [n] int64, of inputs and targets, [rows, length]
     int32, in which there is room for it from place places[i], of [n, 2] int64, on.
     """
-    counts, _, _, is_whole, splits_once, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, placement, is_whole, splits_once, sentinels, mode, inputs_end, targets_end, borders = recipe
     sizes = np.zeros((len(starts), 2), np.int64)
     is_taken = np.zeros(len(counts) + 1, np.bool_)
     kept, noise = np.zeros(counts[:, 0].max() + 1, np.int64), np.zeros(counts[:, 0].max() + 1, np.int64)
@@ -224,6 +288,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
                 spans, kept[0] = 0, length
             else:
                 spans = _draw_spans(recipe, length, _text_key(key, (piece - first) // 2), is_taken, kept, noise)
+                _snap_spans(borders, placement, tokens[token : token + length], spans, kept, noise)
             if is_whole:
                 target = copied(tokens, token, length, own_targets, target)
             for span in range(spans):
@@ -248,7 +313,7 @@ def write_examples(recipe, tokens, starts, pieces, firsts, keys, rows, places, i
 @compiled
 def example_sizes(recipe, pieces, firsts, keys):
     """How many inputs and targets `write_examples` makes, [n, 2] int64, for the same arguments."""
-    counts, _, _, is_whole, splits_once, sentinels, mode, inputs_end, targets_end = recipe
+    counts, _, _, is_whole, splits_once, sentinels, mode, inputs_end, targets_end, _ = recipe
     sizes = np.zeros((len(firsts) - 1, 2), np.int64)
     for example in range(len(sizes)):
         first, last = firsts[example], firsts[example + 1] - 1

@@ -19,6 +19,7 @@ from ul2_tasks.inspect.view import group_name
 from ul2_tasks.mixtures.chat import Chat, format_of, objective_of
 from ul2_tasks.mixtures.image_text import ImageText, limits_of
 from ul2_tasks.mixtures.mixture import DescribedTask, Mixture, described_tasks
+from ul2_tasks.tokenizers.borders import are_borders
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, TextIds
 
 TRUNCATION = "no truncation"
@@ -47,7 +48,7 @@ class DenoisedCounts:
     """
 
     checks: Sequence[str] = (TRUNCATION, SENTINELS, SPECIAL, EMPTY)
-    ratios: ClassVar[Mapping[str, tuple[str, str]]] = {"corruption rate": ("noise", "chunk"), "mean span": ("noise", "spans")}
+    ratios: Mapping[str, tuple[str, str]] = {"corruption rate": ("noise", "chunk"), "mean span": ("noise", "spans")}
     expected: Mapping[str, int] = {}
 
     def __init__(self, denoiser: Denoiser, special: SpecialTokens, sizes: tuple[int, int], size: int, kept: frozenset[int]):
@@ -102,6 +103,9 @@ class TextCounts(DenoisedCounts):
             **{"inputs": self.full.inputs, "targets": self.full.targets, "chunk": self.full.length},
             **{"noise": self.full.noise, "spans": self.full.spans},
         }
+        if solution.special.borders:
+            self.ratios = {**self.ratios, f"ends at {task.denoiser.borders}": ("at borders", "ends")}
+            self.expected |= dict.fromkeys(("ends", "at borders"), 2 * self.full.spans - 1)  # the chunk's end is none
         self.first_spans: list[int] = []
         self.first_texts: list[set[int]] = []
 
@@ -128,7 +132,12 @@ class TextCounts(DenoisedCounts):
             self.first_texts.append(set() if whole is None else windows(whole.chunk, self._every))
         if whole is not None and len(whole.chunk) == self.full.length and len(whole.spans):
             self.first_spans.append(int(whole.spans[0]))
-        return {}
+        if not self.special.borders:
+            return {}
+        if whole is None:
+            return {"ends": 0, "at borders": 0}
+        ends = np.diff(whole.is_noise)
+        return {"ends": int(ends.sum()), "at borders": int((ends & are_borders(self.special.borders, whole.chunk)).sum())}
 
 
 class ImageCounts(DenoisedCounts):
@@ -253,7 +262,7 @@ def _span_lengths_check(counts: Mapping[str, TextCounts], measured: Measured) ->
     wrong, compared = [], 0
     for name, task in counts.items():
         noise, spans, first = task.full.noise, task.full.spans, np.array(task.first_spans)
-        if not first.size or not 1 < spans < noise:
+        if not first.size or not 1 < spans < noise or task.denoiser.borders or task.denoiser.targets:
             continue
         compared += 1
         mean = noise // spans

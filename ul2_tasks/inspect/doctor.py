@@ -218,7 +218,7 @@ def _special_tokens(leaf: Description) -> Iterator[tuple[str | None, SpecialToke
         if isinstance(leaf, ImageText):
             yield denoiser.mode, special_tokens_beside(leaf, denoiser)
         elif isinstance(leaf, Mixture):
-            yield denoiser.mode, special_tokens_of(leaf).tokens(leaf.vocabulary, denoiser.mode, denoiser.own_tokens)
+            yield denoiser.mode, special_tokens_of(leaf).tokens(leaf.vocabulary, denoiser)
 
 
 def _describe_vocabulary(vocabulary: Vocabulary, special: Mapping[str | None, SpecialTokens]) -> Iterator[str]:

@@ -1,22 +1,17 @@
-"""Ids as text that people can read: each token gives its bytes, and those that make whole characters are text.
-
-`vocabulary.decode` is for whole texts. From a part of a text it drops the leading space, and half a character becomes U+FFFD or
-nothing. So here each token is decoded on its own, after a letter.
-"""
+"""Ids as text that people can read: each token gives its bytes, and those that make whole characters are text."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ul2_tasks.example_features import TOKEN_FEATURES
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens
+from ul2_tasks.tokenizers.text_bytes import text_bytes
 
 _BORDER = -1  # is put among the ids where a document begins
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _WORD_BOUNDARY = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
@@ -73,12 +68,12 @@ def stretches(
         found.append(Stretch(_mode_name(vocabulary, special), "mode", None, len(special.mode)))
         rest = rest[len(special.mode) :]
     number = {id: span for span, id in enumerate(special.sentinels)}
-    text_bytes = _text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
+    of_ids = text_bytes(vocabulary, {*rest} - {*number, special.eos, _BORDER})
 
     span = None if feature == "inputs" else 0
-    for is_text, run in itertools.groupby(rest, key=text_bytes.__contains__):
+    for is_text, run in itertools.groupby(rest, key=of_ids.__contains__):
         if is_text:
-            found += _text(vocabulary, list(run), text_bytes, span)
+            found += _text(vocabulary, list(run), of_ids, span)
             continue
         for id in run:
             if id == _BORDER:
@@ -116,43 +111,6 @@ def _characters(tokens: Sequence[bytes], span: int | None) -> Iterator[Stretch]:
             yield Stretch("".join(f"<0x{byte:02X}>" for byte in data), "bytes", span, count)
         else:
             yield Stretch(text, "text", span, count)
-
-
-def _text_bytes(vocabulary: Vocabulary, ids: Iterable[int]) -> dict[int, bytes]:
-    """The bytes that each id adds to a text; none if it adds none, or if they cannot be known."""
-    known = {id: data for id in ids if (data := vocabulary.bytes_of(id)) is not None}
-    letter = vocabulary.encode("a")
-    before = vocabulary.decode(letter)
-
-    def added(id: int) -> bytes:
-        text = vocabulary.decode([*letter, id])
-        text = text[len(before) :] if text.startswith(before) else vocabulary.decode([id])
-        name = vocabulary.id_to_piece(id)
-        if _REPLACEMENT not in text or _REPLACEMENT in name:
-            return text.encode()
-        spelled = (_spelled_in_hexadecimal(name), _spelled_in_letters(name))
-        return next((data for data in spelled if data and data.decode(errors="replace") == text), b"")
-
-    return {id: known[id] if id in known else added(id) for id in ids}
-
-
-def _spelled_in_hexadecimal(name: str) -> bytes | None:
-    """The byte of a piece such as "<0xE6>", which models with byte fallback have; None for other pieces."""
-    found = re.fullmatch("<0x([0-9A-F]{2})>", name)
-    return bytes.fromhex(found[1]) if found else None
-
-
-def _spelled_in_letters(name: str) -> bytes | None:
-    """The bytes of a piece of a byte-level tokenizer such as GPT-2's, which writes each byte as a letter; None for other pieces.
-
-    The letter of a visible byte is the byte itself; the other bytes have letters from U+0100 on.
-    """
-    return bytes(_LETTERS[letter] for letter in name) if _LETTERS.keys() >= {*name} else None
-
-
-_VISIBLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
-_INVISIBLE = [byte for byte in range(256) if byte not in _VISIBLE]
-_LETTERS = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + number): byte for number, byte in enumerate(_INVISIBLE)}
 
 
 def _mode_name(vocabulary: Vocabulary, special: SpecialTokens) -> str:

@@ -147,7 +147,7 @@ def special_tokens_beside(images: ImageText, denoiser: Denoiser) -> SpecialToken
     Raises a ValueError where ids of images mean something else.
     """
     vocabulary = images.vocabulary
-    special = special_tokens_of(images).tokens(vocabulary, denoiser.mode)
+    special = special_tokens_of(images).tokens(vocabulary, denoiser)
     taken = {vocabulary.eos_id: "EOS", vocabulary.unk_id: "unknown"}
     taken |= dict.fromkeys(special.mode, f"the mode {denoiser.mode!r}") | dict.fromkeys(special.sentinels, "a sentinel")
     if both := {id: taken[id] for id in checked(images.image_tokens, vocabulary).ids if id in taken}:

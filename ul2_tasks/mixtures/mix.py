@@ -194,7 +194,7 @@ class Mix(Description):
             if not isinstance(leaf, Mixture):
                 continue
             for denoiser in leaf.denoisers if marks else ():
-                special = denoising_of(leaf, denoiser).special_tokens.tokens(leaf.vocabulary, denoiser.mode, denoiser.own_tokens)
+                special = denoising_of(leaf, denoiser).special_tokens.tokens(leaf.vocabulary, denoiser)
                 if both := sorted(marks & special.reserved):
                     raise ValueError(
                         f"sentinels and modes of '{leaf.name}_{denoiser.name}' must not be ids of image_tokens, got {both}. Pass"

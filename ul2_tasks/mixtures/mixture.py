@@ -213,7 +213,7 @@ class DescribedTask:
 
     def special_tokens(self) -> SpecialTokens:
         """The ids that the denoiser adds to those of the text. Opens the vocabulary."""
-        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser.mode, self.denoiser.own_tokens)
+        return self.configuration.special_tokens.tokens(self.vocabulary, self.denoiser)
 
     def solve(self, sequence_length: Mapping[str, int] | None) -> Solution:
         """See `solution.solve`."""

@@ -221,8 +221,8 @@ def corrupt_chunks(
     Where a chunk has fewer spans than others, the run without a token stands for the sentinels of those that it lacks.
     """
     made_of = recipe(denoiser, special, length, add_eos)
-    if not isinstance(made_of, Recipe):
-        return _made_by_own_recipe(made_of, tokens, keys)
+    if not isinstance(made_of, Recipe) or len(made_of.borders):
+        return _made_of_ids(made_of, tokens, keys)
     rows = tokens.nrows(tf.int32)
     kept, noise = _spans(made_of.counts, made_of.placement, tf.cast(tokens.row_lengths(), tf.int32), keys)
     most = noise.shape[1]
@@ -257,8 +257,8 @@ def corrupt_chunks(
     }
 
 
-def _made_by_own_recipe(recipe: Any, tokens: tf.RaggedTensor, keys: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-    """By machine code: no graph has the arithmetic of a denoiser with a recipe of its own."""
+def _made_of_ids(recipe: Any, tokens: tf.RaggedTensor, keys: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """By machine code: no graph has the arithmetic of a denoiser that sees ids."""
 
     def make(ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray) -> list[np.ndarray]:
         features, sizes = made(recipe, ids, lengths, np.arange(len(lengths) + 1), keys)

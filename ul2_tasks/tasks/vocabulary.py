@@ -62,6 +62,7 @@ def special_in_seqio(special: SpecialTokens, vocabulary: Vocabulary) -> SpecialT
         mode=tuple(id + shift for id in special.mode),
         eos=None if special.eos is None else special.eos + shift,
         reserved=frozenset({0, *(id + shift for id in special.reserved)}),
+        borders=special.borders and bytes(shift) + special.borders,
     )
 
 

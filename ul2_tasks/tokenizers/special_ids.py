@@ -6,12 +6,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ul2_tasks.scalars import is_integer, short
 from ul2_tasks.tokenizers.base import Vocabulary
+from ul2_tasks.tokenizers.borders import border_table
 
 Token = int | str  # an id; or a special token's name
 Mode = Token | Sequence[Token]
@@ -35,18 +36,31 @@ class SpecialTokens:
     """The ids that a denoiser adds to those of the text.
 
     Sentinels are in the order of use, and `eos` is None where the vocabulary has no EOS. The `reserved` ids must not occur in text:
-    all sentinels, all modes that are given by id, and 0 where that is padding.
+    all sentinels, all modes that are given by id, and 0 where that is padding. `borders` says where spans may begin and end, see
+    `borders.border_table`; it is empty where they may anywhere.
     """
 
     sentinels: tuple[int, ...]
     mode: tuple[int, ...]
     eos: int | None
     reserved: frozenset[int]
+    borders: bytes = b""
 
     @property
     def ending(self) -> list[int]:
         """What ends an example or a document: the EOS, or nothing."""
         return [] if self.eos is None else [self.eos]
+
+
+class Asking(Protocol):
+    """What a denoiser says of the ids that it needs."""
+
+    @property
+    def mode(self) -> str | None: ...
+    @property
+    def own_tokens(self) -> tuple[Token, ...]: ...
+    @property
+    def borders(self) -> str | None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +76,16 @@ class SpecialTokensRequest:
     mode_names: tuple[str | None, ...] = ()
     own: tuple[tuple[Token, ...], ...] = ()
 
-    def tokens(self, vocabulary: Vocabulary, mode: str | None, own: tuple[Token, ...] = ()) -> SpecialTokens:
-        """The special ids of a denoiser of this mode, with tokens of its own or those of all; see `special_tokens`."""
-        return special_tokens(vocabulary, mode, self.sentinels, self.modes, own)
+    def tokens(self, vocabulary: Vocabulary, denoiser: Asking) -> SpecialTokens:
+        """The special ids of a denoiser; see `special_tokens`."""
+        found = special_tokens(vocabulary, denoiser.mode, self.sentinels, self.modes, denoiser.own_tokens)
+        borders = border_table(vocabulary, denoiser.borders) if denoiser.borders else b""
+        return dataclasses.replace(found, borders=borders) if borders else found
 
     def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become. A mode that is given as a text adds none."""
         asked = [*((name, ()) for name in {*self.mode_names} or {None}), *((None, own) for own in self.own)]
-        reserved = (self.tokens(vocabulary, *each).reserved for each in asked)
+        reserved = (special_tokens(vocabulary, mode, self.sentinels, self.modes, own).reserved for mode, own in asked)
         return frozenset().union(*reserved) - (set() if vocabulary.uses_0 else {0})
 
     def by_id(self, vocabulary: Vocabulary) -> tuple[tuple[int, ...] | str | None, dict[str, int | tuple[int, ...] | str] | None]:
