@@ -90,11 +90,11 @@ def recipe_of_texts(
     _check_counts(denoiser, counts)
     endings = (special.ending if add_eos[0] else (), special.ending if add_eos[1] and denoiser.targets_end_in_eos else ())
     sentinels = special.sentinels * (int(counts[:, 0].max()) if denoiser.own_tokens else 1) if denoiser.sentinel else ()
-    ids = [np.array(each, np.int32) for each in (sentinels, special.mode, *endings)]
+    sentinel_ids, mode, *ends = (np.array(each, np.int32) for each in (sentinels, special.mode, *endings))
     borders = np.array(bytearray(special.borders)) if special.borders else ()
     is_drawn = bool((counts[:, 1] < counts[:, 2]).any())
     placement, is_whole = PLACEMENTS.index(denoiser.placement), denoiser.targets == "whole"
-    return Recipe(counts, is_drawn, placement, is_whole, splits_once, *ids, borders)
+    return Recipe(counts, is_drawn, placement, is_whole, splits_once, sentinel_ids, mode, ends[0], ends[1], borders)
 
 
 def _check_counts(denoiser: Denoiser, counts: np.ndarray) -> None:
