@@ -95,7 +95,7 @@ def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
             "chunk_tokens": caps,
             "mean_chunk": mean_chunk(lengths, caps),
             "fill": row_fill(lengths, caps),
-            "bound": dict(expected_fill(T5GEMMA2, lengths, caps).packed),
+            "bound": expected_fill(T5GEMMA2, lengths, caps),
         }
         for side, caps in by_number.items()
     ]
@@ -107,7 +107,7 @@ def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
             "chunk_tokens": caps,
             "mean_chunk": mean_chunk(lengths, caps),
             "fill": fill(mixture, lengths, CONVERTERS[converter], examples),
-            "bound": dict(expected_fill(T5GEMMA2, lengths, caps).packed),
+            "bound": expected_fill(T5GEMMA2, lengths, caps),
         }
         for side, (mixture, converter, caps) in sides.items()
     ]

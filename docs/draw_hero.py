@@ -11,7 +11,7 @@ from rich.text import Text
 import ul2_tasks
 from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.run import Run
-from ul2_tasks.inspect.show import Flow, show
+from ul2_tasks.inspect.show import flow, show
 from ul2_tasks.inspect.view import View
 from ul2_tasks.sources.memory import texts_in_memory
 
@@ -45,6 +45,10 @@ def views() -> list[View]:
     return [drawn[name] for name in TITLES]
 
 
+def wrapped(stretches: list[Stretch]) -> Text:
+    return Text("\n").join(flow(stretches).wrap(CONSOLE, COLUMNS))
+
+
 def lines(text: Text, y: float) -> tuple[str, float]:
     """Text of the terminal as SVG, from some height on; sentinels and modes are filled, spans have their colour behind them."""
     drawn = []
@@ -66,7 +70,7 @@ def lines(text: Text, y: float) -> tuple[str, float]:
 
 
 def draw() -> str:
-    rows, y = lines(Flow([Stretch(SENTENCE, "text", None, 0)]).wrapped(COLUMNS), 30)
+    rows, y = lines(wrapped([Stretch(SENTENCE, "text", None, 0)]), 30)
     body = ['<text class="dim" x="16" y="30">text</text>', rows]
     for view in views():
         denoiser = DENOISERS[view.name]
@@ -76,7 +80,7 @@ def draw() -> str:
         y += 14 + LINE
         for feature in ("inputs", "targets"):
             body.append(f'<text class="dim" x="16" y="{y}">{feature}</text>')
-            rows, y = lines(Flow([short(stretch) for stretch in view.features[feature]]).wrapped(COLUMNS), y)
+            rows, y = lines(wrapped([short(stretch) for stretch in view.features[feature]]), y)
             body.append(rows)
     width, height = LEFT + COLUMNS * LETTER + 16, y
     page = f'<rect class="page" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="8"/>'

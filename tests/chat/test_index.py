@@ -14,9 +14,10 @@ from ul2_tasks.chat.choices import SHORTENED
 from ul2_tasks.chat.examples import Stops
 from ul2_tasks.chat.index import index_conversations
 from ul2_tasks.chat.objective import AT_A_TIME, FORMATS, Objective
-from ul2_tasks.chat.reading import conversations_in_memory
+from ul2_tasks.chat.reading import columns_of
 from ul2_tasks.chat.segments import COLUMNS, KIND, KINDS, LENGTH, PROMPT, Conversations, kind_of
 from ul2_tasks.chat.supervision import TRAIN_ON, TRUNCATION, TURNS, Supervision
+from ul2_tasks.store import columns
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import Store
 from ul2_tasks.store.write import PairWriter
@@ -86,7 +87,7 @@ def assert_equal(found, expected):
 
 def in_memory(conversations: Conversations) -> Columns:
     places = [f"conversation {number} of a list" for number in range(len(conversations.counts))]
-    return conversations_in_memory(conversations, places)
+    return columns.in_memory(columns_of(conversations), places)
 
 
 @contextlib.contextmanager

@@ -152,7 +152,7 @@ def test_no_text_becomes_a_mark_of_a_kind_and_a_state_is_of_its_kinds():
         dataset(())
     data = dataset()
     state = data.state_dict()
-    assert "kinds" in state["settings"]
+    assert "kinds" in state["pipeline"]
     for change in ({"read": int}, {"width": 4}):
         other = dataset((dataclasses.replace(SOUND, **change), STEPS))
         other.load_state_dict(state)

@@ -88,14 +88,14 @@ def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     images = described(records, name="cached_index")
     build(images.corpus(), str(tmp_path), console=Console(quiet=True))
     in_memory, cached = index_of(images), index_of(images, cache_dirs=[str(tmp_path)])
-    assert len(cached.data.stores["pieces"].prefixes) > 1
+    assert len(cached.columns.stores["pieces"].prefixes) > 1
     for kind in range(3):
         assert read_all(in_memory, kind) == read_all(cached, kind) == read_all(pickle.loads(pickle.dumps(cached)), kind)
     assert in_memory.left_out == cached.left_out
     assert in_memory.unusable.tolist() == cached.unusable.tolist()
     record = len(records) - 1
     assert in_memory.examples_of(record) == cached.examples_of(record)
-    assert cached.data.locate(record).startswith(f"record {record} of the cache, number ")
+    assert cached.columns.locate(record).startswith(f"record {record} of the cache, number ")
 
 
 @pytest.mark.parametrize(

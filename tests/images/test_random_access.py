@@ -14,7 +14,6 @@ from tests.images.image_support import RUN, SPECIAL, VOCABULARY, image, record_o
 from tests.images.test_image_index import DENOISERS, described
 from tests.support import saved_and_resumed
 from ul2_tasks.corpus import token_batches
-from ul2_tasks.mixtures.image_text import image_text_members, limits_of
 from ul2_tasks.random_access import windows
 from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.tasks.tf_data import reading_of
@@ -105,12 +104,10 @@ def test_a_window_ends_by_the_bytes_of_its_images(tmp_path, monkeypatch):
     most = 12 * len(image(0))
     monkeypatch.setattr(token_batches, "_RECORDS_AT_A_TIME", 4)
     monkeypatch.setattr(windows, "WINDOW_BYTES", most)
-    limits = limits_of(images, LENGTHS)
-    members = image_text_members(images, images.corpus(), limits, [1.0] * len(limits))
-    (feed,) = windows.Corpora(MemberSchedule.of(members), "train", False, 3, True).stream(None, epochs=1).feeds
+    (feed,) = windows.Corpora(MemberSchedule.of(images.members(LENGTHS)), "train", False, 3, True).stream(None, epochs=1).feeds
     window, read = feed.window(windows.Place()), []
     while window:
-        columns = window.numbering.corpora[0].data.index.data
+        columns = window.numbering.corpora[0].data.index.columns
         held = columns.read_each("images", np.arange(columns.count))
         assert sum(map(len, held)) < most + 4 * len(image(0))
         read += [values.tobytes() for values in held]

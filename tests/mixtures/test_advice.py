@@ -3,10 +3,12 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
+import ul2_tasks
 from ul2_tasks import T5GEMMA2, UL2R, SequentialDenoiser, SpanDenoiser, chunk_length
-from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span, packed_fill
+from ul2_tasks.mixtures.advice import best_chunk_tokens, best_lengths, expected_fill, lone_span
 
 ADVICE = {"r1": 403, "r2": 467, "x1": 424, "x2": 490, "s": 282}  # what best_chunk_tokens says for T5GEMMA2 at 512/512
 
@@ -18,21 +20,17 @@ def test_expected_fill_is_demand_over_budget():
     ]
     # L 20: n 4, k 2: inputs 16 + 2 + 1 = 19, targets 4 + 2 + 1 = 7. L 8: n 6: inputs 2 + 1 + 1 = 4, targets 6 + 1 + 1 = 8.
     fill = expected_fill(toy, {"inputs": 32, "targets": 16}, {"spans": 20, "suffix": 8})
-    assert fill.unpacked == {
-        "spans": {"inputs": 19 / 32, "targets": 7 / 16},
-        "suffix": {"inputs": 4 / 32, "targets": 8 / 16},
-    }
     demand_inputs, demand_targets = (1 * 19 + 3 * 4) / 4 / 32, (1 * 7 + 3 * 8) / 4 / 16  # of a row, per average example
-    assert fill.packed == {"inputs": pytest.approx(demand_inputs / demand_targets), "targets": 1}
+    assert fill == {"inputs": pytest.approx(demand_inputs / demand_targets), "targets": 1}
 
 
 def test_the_advice_fills_both_sides():
     lengths = {"inputs": 512, "targets": 512}
     advice = best_chunk_tokens(T5GEMMA2, lengths)
     assert advice == ADVICE, "what README says"
-    fill = packed_fill(T5GEMMA2, lengths, advice, seed=11)  # other examples than those it was chosen by
-    assert min(fill.values()) >= 0.95
-    assert min(expected_fill(T5GEMMA2, lengths, advice).packed.values()) >= min(fill.values())
+    rows = ul2_tasks.examples(ul2_tasks.Mixture(chunk_tokens=advice), lengths, pack=True)
+    filled = [np.mean([row[f"{key}_segment_ids"] > 0 for row in rows]) for key in lengths]
+    assert 0.93 <= min(filled) <= min(expected_fill(T5GEMMA2, lengths, advice).values())
     # No cheap win by tiny chunks: three rows hold r1 and two of s, x1 and two of s, r2 and x2, eight examples as the weights are.
     weights = {denoiser.name: denoiser.weight / 8 for denoiser in T5GEMMA2}
     assert sum(weights[name] * tokens for name, tokens in advice.items()) > 350
@@ -72,10 +70,10 @@ def test_a_lone_span_is_told_with_the_lengths_that_give_two():
 def test_the_advised_lengths_have_as_many_tokens_and_the_highest_bound(denoisers, inputs, targets):
     advice = best_lengths(denoisers, {"inputs": inputs, "targets": targets})
     assert sum(advice.values()) == inputs + targets
-    bound = min(expected_fill(denoisers, advice).packed.values())
+    bound = min(expected_fill(denoisers, advice).values())
     for other in range(24, inputs + targets - 23, 8):
         lengths = {"inputs": other, "targets": inputs + targets - other}
-        assert min(expected_fill(denoisers, lengths).packed.values()) <= bound + 0.05
+        assert min(expected_fill(denoisers, lengths).values()) <= bound + 0.05
     assert best_lengths(denoisers, advice) == advice, "there is nothing better"
 
 

@@ -18,7 +18,7 @@ ALLOWED = {  # functions whose arguments others fix
         "store/ngrams.py _scan",
     ),
     # SeqIO's signature.
-    *("tasks/providers.py get_dataset", "tasks/providers.py get_task_dataset"),
+    "tasks/providers.py get_dataset",
 }
 
 

@@ -12,6 +12,7 @@ from ul2_tasks.inspect.view import locations_of
 from ul2_tasks.order import rows
 from ul2_tasks.random_access import audit
 from ul2_tasks.random_access.audit import read_of
+from ul2_tasks.random_access.numbering import NO_END
 
 
 def staged(pack):
@@ -63,11 +64,10 @@ def counted(found, elements):
 
 def audited(found, elements):
     tokens, times, by_task = {}, {}, {}
-    for name in found.numbering.names:
-        read = read_of(found.numbering, name, elements)
-        for values, counts in ((tokens, read.tokens), (times, read.times)):
+    for name, own in read_of([(0, NO_END, found.numbering)], elements).items():
+        for values, counts in ((tokens, own.tokens), (times, own.times)):
             values.update({(name, document): count for document, count in enumerate(counts.tolist()) if count})
-        by_task |= {(name, task): [of.examples, of.tokens] for task, of in read.tasks.items() if of.examples}
+        by_task |= {(name, task): [of.examples, of.tokens] for task, of in own.tasks.items() if of.examples}
     return tokens, times, by_task
 
 

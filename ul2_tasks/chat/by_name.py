@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
 from ul2_tasks.chat.messages import Conversation, Message
@@ -14,9 +14,6 @@ from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.by_name import open_vocabulary
 from ul2_tasks.tokenizers.o200k import FILE, O200kVocabulary
 from ul2_tasks.tokenizers.pieces import PRESET_MODES
-
-if TYPE_CHECKING:
-    pass
 
 
 class Renderer(Protocol):

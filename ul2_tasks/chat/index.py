@@ -1,35 +1,24 @@
 """`ChatIndex`: all examples of conversations, numbered, and the length of each, without reading tokens.
 
-Of each conversation it has how many examples it makes, and of each 64 conversations how many come before:
-
-    conversation      0    1    2    ..   63    64    65
-    examples          2    0    1    ..   3     1     1       a byte each, unless one makes more than 255
-    starts            0                         103
-
-So an example's conversation is found by a binary search among the starts, and a look at 64 bytes. What the example is made of
-follows from the messages of that conversation alone.
+Of each conversation it has the number of its first example, among which an example's conversation is found by a binary search. What
+the example is made of follows from the messages of that conversation alone.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from ul2_tasks.cached import cached_property
 from ul2_tasks.chat.choices import CAUSES, SHORTENED, Choices, counter_of, sizes_of
 from ul2_tasks.chat.examples import Examples
 from ul2_tasks.chat.objective import AT_A_TIME, PROMPT_COMPLETION, Objective
 from ul2_tasks.chat.reading import MESSAGES, messages_of, messages_within, read_conversations
-from ul2_tasks.compiled import compiled
-from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import TOKENS, Columns
-from ul2_tasks.store.read import TokenStore
 
-_BLOCK = 64  # conversations
 _AT_ONCE = 1 << 16  # conversations whose messages are read together: some 8 MB
 
 
@@ -37,11 +26,11 @@ class Counted(NamedTuple):
     """What is counted once, and is the same whenever the conversations, the objective and the lengths are.
 
     Attributes:
-        of_each: [conversations] unsigned integers, how many examples each makes.
+        firsts: [conversations + 1] int64, the first example of each, and how many all make.
         left_out: [causes] int64, how many examples are left out, by `choices.CAUSES`.
     """
 
-    of_each: np.ndarray
+    firsts: np.ndarray
     left_out: np.ndarray
 
 
@@ -59,14 +48,16 @@ class ChatIndex:
     lengths: Mapping[str, int | None]
     counted: Counted
 
+    READ = (TOKENS, MESSAGES)  # the columns that `read` reads
+
     def __post_init__(self):
-        if len(self.counted.of_each) != self.columns.count:
+        if len(self.counted.firsts) != self.columns.count + 1:
             raise self._of_others()
 
     @property
     def count(self) -> int:
         """How many examples there are."""
-        return int(self._starts[-1])
+        return int(self.counted.firsts[-1])
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -79,19 +70,9 @@ class ChatIndex:
         return self._counts[SHORTENED]
 
     @property
-    def identity(self) -> str:
-        """See `Columns.identity`."""
-        return self.columns.identity
-
-    @property
     def settings(self) -> str:
-        """See `records.RecordIndex`."""
+        """What is made of the conversations, in words."""
         return repr((self.objective, dict(self.lengths)))
-
-    @property
-    def store(self) -> TokenStore:
-        """The tokens of all conversations, each a document."""
-        return self.columns.tokens
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
         """The conversation that each of some examples is of: [n] integers in any order -> [n] int64.
@@ -104,9 +85,8 @@ class ChatIndex:
         """The examples [first, stop) of a conversation."""
         if not 0 <= record < self.columns.count:
             raise IndexError(f"record must be from 0 to {self.columns.count - 1}, got {record}.")
-        block = record // _BLOCK
-        first = int(self._starts[block]) + int(self.counted.of_each[block * _BLOCK : record].sum(dtype=np.int64))
-        return first, first + int(self.counted.of_each[record])
+        first, stop = self.counted.firsts[record : record + 2].tolist()
+        return first, stop
 
     def sizes(self, numbers: np.ndarray, *_: np.ndarray) -> np.ndarray:
         """How many tokens some examples have: [n] integers -> [n, features] int64, of "tokens"; or of "inputs" and "targets"."""
@@ -128,44 +108,20 @@ class ChatIndex:
         """Why a conversation makes no example."""
         return "it is too long, or has no token to train on"
 
-    def where(self, record: int) -> str:
-        """Where a conversation is from, as far as that is known."""
-        return self.columns.locate(record)
-
-    @property
-    def caches(self) -> Sequence[BlockCache]:
-        """What `read` reads in blocks of examples; none where files are local."""
-        return list(self.columns.caches.values())
-
-    def in_blocks(self, size: int) -> ChatIndex:
-        """The same examples, of which so many are a block, and remote files are read in blocks.
-
-        A conversation whose examples are in two blocks is in both.
-        """
-        firsts = np.arange(0, self.count, size)
-        ends = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
-        return dataclasses.replace(self, columns=self.columns.in_blocks(*ends, (TOKENS, MESSAGES)))
-
     @property
     def _counts(self) -> collections.Counter[str]:
         return counter_of(self.counted.left_out)
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        """[blocks + 1] int64: how many examples come before each block of conversations, and how many there are."""
-        blocks = np.arange(0, len(self.counted.of_each), _BLOCK)
-        return np.concatenate([[0], np.cumsum(np.add.reduceat(self.counted.of_each, blocks, dtype=np.int64))])
 
     def _found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The conversation of each example, and which of its examples it is, from 0."""
         numbers = np.asarray(numbers, np.int64)
         if len(wrong := numbers[(numbers < 0) | (numbers >= self.count)]):
             raise IndexError(f"numbers must be from 0 to {self.count - 1}, got {wrong[0]}.")
-        records = np.empty_like(numbers)
-        return records, _find(self._starts, self.counted.of_each, numbers, records)
+        records = np.searchsorted(self.counted.firsts, numbers, side="right") - 1
+        return records, numbers - self.counted.firsts[records]
 
     def _chosen(self, records: np.ndarray, messages: np.ndarray, counts: np.ndarray) -> Choices:
-        of_each = self.counted.of_each[records]
+        of_each = self.counted.firsts[records + 1] - self.counted.firsts[records]
         found = self.objective.choose(messages, counts, self.lengths, examples=int(of_each.sum()))
         if found.problem or (found.of_each != of_each).any():
             raise self._of_others()
@@ -188,32 +144,18 @@ def index_conversations(columns: Columns, objective: Objective, lengths: Mapping
 
 def count_examples(columns: Columns, objective: Objective, lengths: Mapping[str, int | None]) -> Counted:
     """Counts the examples of all conversations, see `index_conversations`."""
-    of_each, left_out = [np.zeros([0], np.uint8)], np.zeros(len(CAUSES), np.int64)
+    of_each, left_out = [np.zeros([1], np.int64)], np.zeros(len(CAUSES), np.int64)
     for first in range(0, columns.count, _AT_ONCE):
         messages, counts = messages_within(columns, first, min(first + _AT_ONCE, columns.count))
         found = objective.choose(messages, counts, lengths, examples=0)
         if found.problem:
             batch = (first + found.problem.number) // AT_A_TIME * AT_A_TIME
             objective.examples(columns, np.arange(batch, min(batch + AT_A_TIME, columns.count)), lengths)  # raises the error
-        of_each.append(found.of_each.astype(np.min_scalar_type(found.of_each.max())))
+        of_each.append(found.of_each)
         left_out += found.left_out
-    return Counted(np.concatenate(of_each), left_out)
+    return Counted(np.cumsum(np.concatenate(of_each)), left_out)
 
 
 def _rows(chosen: Choices, which: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The rows of examples in the table: `which` of the conversations each is of, and its place among the examples of it."""
     return (np.cumsum(chosen.of_each) - chosen.of_each)[which.reshape(-1)] + places
-
-
-@compiled
-def _find(starts, of_each, numbers, records):
-    """Fills `records`, the conversation of each example, and gives which of its examples each is; see `ChatIndex`."""
-    places = np.empty_like(numbers)
-    for each in range(len(numbers)):
-        block = np.searchsorted(starts, numbers[each], side="right") - 1
-        record, place = block * _BLOCK, numbers[each] - starts[block]
-        while place >= of_each[record]:
-            place -= np.int64(of_each[record])
-            record += 1
-        records[each], places[each] = record, place
-    return places

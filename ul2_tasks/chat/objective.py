@@ -100,11 +100,6 @@ class Objective:
     def _rules(self, lengths: Mapping[str, int | None]) -> Rules:
         return rules_of(self.format == PROMPT_COMPLETION, self.supervision, self.stops.keeps_history, lengths, len(self.mode))
 
-    def of_all(self, columns: Columns, lengths: Mapping[str, int | None], host: int = 0, hosts: int = 1) -> Iterator[Examples]:
-        """The examples of all conversations of a host, in batches, in the order of the corpus."""
-        for first in range(host, columns.count, hosts * AT_A_TIME):
-            yield self.examples(columns, np.arange(first, columns.count, hosts)[:AT_A_TIME], lengths)
-
 
 def _error(conversations: Conversations, supervision: Supervision, problem: Problem, rules: Rules) -> ConversationError:
     """The error of a problem; a message of a kind without a loss group comes before what is too long, wherever it is."""

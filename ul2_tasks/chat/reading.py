@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from ul2_tasks.chat.segments import COLUMNS, LENGTH, Conversations
-from ul2_tasks.store.columns import TOKENS, Columns, in_memory
+from ul2_tasks.store.columns import TOKENS, Columns
 
 MESSAGES = "messages"  # the column with the values of `segments.COLUMNS` of all messages of each conversation
 
@@ -20,11 +20,6 @@ def columns_of(found: Conversations) -> dict[str, tuple[np.ndarray, np.ndarray]]
 def conversations_in(columns: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Conversations:
     """The inverse of `columns_of`."""
     return Conversations(*columns[TOKENS], *_as_messages(*columns[MESSAGES]))
-
-
-def conversations_in_memory(found: Conversations, places: Sequence[object] = ()) -> Columns:
-    """Conversations in memory, with their locations, as objects whose `str` is one. Those without a message are left out."""
-    return in_memory(columns_of(found), places)
 
 
 def read_conversations(columns: Columns, numbers: np.ndarray) -> Conversations:

@@ -15,8 +15,7 @@ from ul2_tasks.image_rows.custom import ElementKind, marks_of
 from ul2_tasks.image_rows.index import ImageRows
 from ul2_tasks.image_rows.recipe import Recipe, Source
 from ul2_tasks.image_rows.special_tokens import SpecialTokenConfig
-from ul2_tasks.pytorch.shared import for_copy, starts_worker
-from ul2_tasks.pytorch.states import check_part, check_state
+from ul2_tasks.pytorch.states import check_same, state_of
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import as_vocabulary
@@ -24,10 +23,9 @@ from ul2_tasks.tokenizers.special_ids import as_vocabulary
 with needs("ImageTextDataset", "torch"):
     import torch
 
-    from ul2_tasks.pytorch.passes import Pass, Passes
-    from ul2_tasks.pytorch.processes import given_process, reading_process
+    from ul2_tasks.pytorch.passes import Resumable
+    from ul2_tasks.pytorch.processes import given_process
 
-STATE_VERSION = 2
 _RUN = 32  # consecutive rows of a reader: so it reads the records of few pools that others read, too
 
 
@@ -44,10 +42,11 @@ class _Reading(Iterator[dict[str, Any]]):
     readers are those that are here.
     """
 
-    def __init__(self, rows: ImageRows, reader: int, readers: int, state: Mapping[str, Any]):
-        self.rows = rows
+    def __init__(self, rows: ImageRows, reader: int, readers: int, chosen: int | None):
+        """`chosen` is the epoch that the user has chosen."""
+        self.rows, self._chosen = rows, chosen
         self._reader, self._readers = reader, readers
-        self._number, self._block = state.get("number", 0), (state.get("start", 0), state.get("readers", readers))
+        self._number, self._block = 0, (0, readers)
 
     def __next__(self) -> dict[str, Any]:
         while True:
@@ -63,15 +62,28 @@ class _Reading(Iterator[dict[str, Any]]):
             if row is not None:
                 return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in row.items()}
 
-    def is_at_the_end(self) -> bool:
-        """Whether all rows were read before it began."""
+    def resume(self, state: Mapping[str, Any]) -> bool:
+        """Goes on where the state was taken; for one that has read nothing yet. Says whether it was at the end."""
+        check_same(state["pipeline"], self._pipeline)
+        if self._chosen not in (None, epoch := state.get("epoch", 0)):
+            raise ValueError(
+                f"epoch must be that of the state that was loaded, {epoch}, got {self._chosen}. Call set_epoch({epoch}) before you"
+                " iterate, or load no state."
+            )
+        self.rows, self._number = self.rows.epoch(epoch), state["number"]
+        self._block = state.get("start", 0), state.get("readers", self._readers)
         return self.rows.recipe.epochs is not None and self.rows.available(self._number + 1) <= self._number
 
-    def state(self, reads: int = 0) -> dict[str, int]:
+    def state(self, reads: int = 0) -> dict[str, Any]:
         """Where the readers are, after so many more of their reads; of the rows that there are, if it is asked for."""
         number = min(self._number + reads, self.rows.available(self._number + reads)) if reads else self._number
-        start, readers, _ = self._block_of(number)
-        return {"number": number, "start": start, "readers": readers}
+        start, readers = self._block if number == self._block[0] else self._block_of(number)[:2]
+        place = {"epoch": self.rows.number, "number": number, "start": start, "readers": readers}
+        return state_of({"pipeline": self._pipeline, **place})
+
+    @property
+    def _pipeline(self) -> dict[str, str]:
+        return self.rows.recipe.settings() | self.rows.recipe.identity
 
     def _row_of(self, read: int) -> int:
         start, readers, run = self._block_of(read)
@@ -87,7 +99,7 @@ class _Reading(Iterator[dict[str, Any]]):
             start, readers = start + readers * run, self._readers
 
 
-class ImageTextDataset(torch.utils.data.IterableDataset):
+class ImageTextDataset(Resumable):
     """Packed rows of texts and images, for models that read and generate images. No sample is lost in packing.
 
         edits = Source(open_records("edits/*.parquet"), "unified_edit", weight=1)
@@ -164,6 +176,7 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             ValueError: an argument is not as it should be, an id of `special_tokens` is not one of the vocabulary, or its position
                 embeddings are too few for the images of a source.
         """
+        super().__init__(given_process(rank, world_size))
         opened = None if callable(vocabulary) else as_vocabulary(vocabulary)
         encode: Any = vocabulary if opened is None else _Ids(opened, special_tokens, tuple(kinds))
         self.recipe = Recipe(
@@ -187,39 +200,10 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             raise ValueError("on_error must be 'skip' with skipped_file, got 'raise'. Pass both, or neither.")
         self._skipped_file = None if skipped_file is None else os.path.abspath(skipped_file)
         self._counts_folder = None if counts_folder is None else os.fspath(counts_folder)
-        self._process, self._started_in = given_process(rank, world_size), None
-        self._passes = Passes()
-        self._reading: _Reading | None = None  # the last iterator in this process
-        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
 
     def rows(self) -> ImageRows:
         """Returns the rows of an epoch as a map-style dataset with random access, see `ImageRows`."""
         return ImageRows(self.recipe, self._counts_folder, self._skipped_file)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
-
-        A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
-        """
-        place = self._reading and {"epoch": self._reading.rows.number, **self._reading.state()}
-        own = {"_passes": for_copy(self._passes), "_reading": None, "_place": place or self._place}
-        started_in = reading_process(self._process, self._started_in) if starts_worker() else self._started_in
-        return {**self.__dict__, "_started_in": started_in, **own}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """
-        Raises:
-            ValueError: the state that was loaded is of other settings or of another epoch. During the iteration: a record has an
-                error, or too many have; there are no rows.
-            OSError: a file cannot be reached.
-        """
-        loaded = self._passes.begin()
-        if loaded is not None:
-            self._check(loaded)
-        self._reading, self._place = self._read(loaded or {"epoch": self._passes.epoch or 0}), None
-        if loaded is not None and self._reading.is_at_the_end():
-            self._passes.end()
-        return Pass(self._reading, self._passes)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iterators have other rows, as `torch.utils.data.distributed.DistributedSampler.set_epoch` does.
@@ -237,20 +221,6 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             raise ValueError(f"epoch must be an integer of at least 0, got {epoch!r}. Pass the number of the iteration, from 0.")
         self._passes.epoch = int(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the last iterator is. If there is none yet, it is the state that was loaded, or the start.
-
-        Returns:
-            {"version": int, "settings": {name: str}, "epoch": int, "number": int, "start": int, "readers": int}, less than 2 kB.
-
-        Raises:
-            ValueError: the rows are read by workers, of which this dataset does not know where they are.
-        """
-        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, num_workers=0, or state_after.")
-        if self._reading is not None:
-            return self._state({"epoch": self._reading.rows.number, **self._reading.state()})
-        return dict(self._passes.loaded or self._state(self._place or {"epoch": self._passes.epoch or 0}))
-
     def state_after(self, rows: int, num_workers: int = 0) -> dict[str, Any]:
         """The state where each process has read so many rows since the state that was loaded last, or since the start.
 
@@ -258,27 +228,12 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
             rows: of this process, which all others have read, too.
             num_workers: of its DataLoader.
         """
-        _, world_size = reading_process(self._process, self._started_in)
+        _, world_size = self._reading_process()
         loaded, epoch = self._passes.loaded, self._passes.epoch
-        begun = loaded if loaded and epoch in (None, loaded.get("epoch", 0)) else {"epoch": epoch or 0}
-        reading = _Reading(self.rows().epoch(begun.get("epoch", 0)), 0, world_size * max(1, num_workers), begun)
-        return self._state({"epoch": reading.rows.number, **reading.state(rows * world_size)})
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes iterators begin where the state was saved, until one of them, or of a worker, has come to its end.
-
-        Call it in each process, before the workers start. Any number of processes and workers can load a state.
-
-        Raises:
-            ValueError: it is not a state, or one of another version of this package.
-        """
-        check_state(state, STATE_VERSION)
-        check_part("settings", state.get("settings"), isinstance(state.get("settings"), Mapping), "their values by name")
-        for name, least in (("epoch", 0), ("number", 0), ("start", 0), ("readers", 1)):
-            is_whole = name not in state or is_integer(state[name], at_least=least)
-            check_part(name, state.get(name), is_whole, f"an integer, {least} or more")
-        self._passes.load(state)
-        self._reading = self._place = None
+        reading = _Reading(self.rows().epoch(epoch or 0), 0, world_size * max(1, num_workers), None)
+        if loaded and epoch in (None, loaded.get("epoch", 0)):
+            reading.resume(loaded)
+        return reading.state(rows * world_size)
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -297,28 +252,13 @@ class ImageTextDataset(torch.utils.data.IterableDataset):
 
     def _read_rows(self) -> ImageRows | None:
         self._passes.check_read_here("Pass skipped_file=PATH, where all of them write what they skip.")
-        return None if self._reading is None else self._reading.rows
+        return None if self._elements is None else self._elements.rows
 
-    def _read(self, state: Mapping[str, Any]) -> _Reading:
-        rank, world_size = reading_process(self._process, self._started_in)
+    def _new_elements(self) -> _Reading:
+        (rank, world_size), epoch = self._reading_process(), self._passes.epoch
         worker = torch.utils.data.get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        return _Reading(self.rows().epoch(state.get("epoch", 0)), number * world_size + rank, workers * world_size, state)
-
-    def _state(self, place: Mapping[str, int]) -> dict[str, Any]:
-        return {"version": STATE_VERSION, "settings": self.recipe.settings() | self.recipe.identity, **place}
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Raises a ValueError if a state is of another dataset, or of another epoch than the one that was chosen."""
-        saved, own = state["settings"], self.recipe.settings() | self.recipe.identity
-        if other := [name for name in {**own, **saved} if saved.get(name) != own.get(name)]:
-            shown = "; ".join(f"{name} was {saved.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(f"the state must be of the same dataset, got another: {shown}. Use the same settings, or start again.")
-        if self._passes.epoch not in (None, epoch := state.get("epoch", 0)):
-            raise ValueError(
-                f"epoch must be that of the state that was loaded, {epoch}, got {self._passes.epoch}. Call set_epoch({epoch})"
-                " before you iterate, or load no state."
-            )
+        return _Reading(self.rows().epoch(epoch or 0), number * world_size + rank, workers * world_size, epoch)
 
 
 def _check_marks(special_tokens: SpecialTokenConfig, kinds: Sequence[ElementKind], ids: int) -> None:

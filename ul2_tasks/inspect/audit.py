@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -21,7 +20,7 @@ from ul2_tasks.inspect.printing import APART, bars, list_table, percent, print_c
 from ul2_tasks.inspect.report import check_path, printed, verdict, write_page
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.statistics import Check
-from ul2_tasks.random_access.audit import CorpusRead, TaskRead, Track, read_of
+from ul2_tasks.random_access.audit import CorpusRead, read_of
 from ul2_tasks.random_access.numbering import Numbering
 
 _ENDS = (".parquet", ".html")
@@ -125,8 +124,10 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
     """
     check_outputs(outputs)
     elements, numbering = run.numbers(until).start, run.examples().numbering
-    with _progress() as track:
-        reads = {name: _read(run, name, elements, track) for name in numbering.names}
+    parts = [(first, stop, found.numbering) for first, stop, found in run.parts]
+    with bars() as progress:
+        bar = progress.add_task(f"{elements:,} {run.unit}s", total=elements)
+        reads = read_of(parts, elements, functools.partial(progress.advance, bar))
     asked, examples = _asked(numbering, elements), sum(task.examples for read in reads.values() for task in read.tasks.values())
     corpora = [_of_corpus(numbering, name, read, asked, examples, count) for name, read in reads.items()]
     checks = [_check(of_corpus) for of_corpus in corpora]
@@ -138,25 +139,6 @@ def audit(run: Run, until: int, outputs: Sequence[str] = (), count: int = 5) -> 
         else:
             _write_parquet(path, reads)
     return audited
-
-
-def _read(run: Run, name: str, elements: int, track: Track) -> CorpusRead:
-    """What the first elements of a run have read of a corpus, each as its list of documents said then."""
-    (_, stop, found), *later = run.parts
-    whole = read_of(found.numbering, name, min(stop, elements), track)
-    for first, stop, found in later:
-        if first < elements:
-            before, after = (read_of(found.numbering, name, number, track) for number in (first, min(stop, elements)))
-            tokens, times = whole.tokens + after.tokens - before.tokens, np.maximum(whole.times, after.times)
-            tasks = {
-                task: TaskRead(
-                    of.denoiser,
-                    *(old + new - less for old, new, less in zip(whole.tasks[task][1:], of[1:], before.tasks[task][1:])),
-                )
-                for task, of in after.tasks.items()
-            }
-            whole = CorpusRead(whole.lengths, tokens, times, tasks)
-    return whole
 
 
 def _of_corpus(
@@ -202,19 +184,6 @@ def _check(audited: CorpusAudit) -> Check:
     by_task = sum(task.tokens_read for task in audited.tasks)
     what = f"{by_task:,} by tasks, {audited.tokens_read:,} by documents"
     return Check(f"the tokens read of {audited.corpus} add up", by_task == audited.tokens_read, what)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Track]:
-    """A function that shows a bar of what is done now, see `read_of`."""
-    with bars() as progress:
-
-        def track(what: str, total: int) -> Callable[[int], object]:
-            for before in progress.task_ids:
-                progress.remove_task(before)
-            return functools.partial(progress.advance, progress.add_task(what, total=total))
-
-        yield track
 
 
 def _write_parquet(path: str, reads: Mapping[str, CorpusRead]) -> None:

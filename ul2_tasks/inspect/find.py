@@ -199,7 +199,7 @@ def _document(run: Run, found: Examples, place: Place, epochs: int) -> FoundDocu
     corpus = corpus_of(found, place.corpus)
     provenance, index = corpus.store.provenance, corpus.data.index
     origin = provenance.of([place.document])[0] if provenance else None
-    where = str(origin) if origin else index.where(place.document) if index else ""
+    where = str(origin) if origin else index.columns.locate(place.document) if index else ""
     problem = ""
     if place.start == place.stop:
         problem = "it has no token, and so is in no example"

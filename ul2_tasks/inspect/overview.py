@@ -14,7 +14,7 @@ from rich.text import Text
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.inspect.printing import print_checks
 from ul2_tasks.inspect.run import Run
-from ul2_tasks.inspect.show import Flow, show
+from ul2_tasks.inspect.show import flow, show
 from ul2_tasks.inspect.statistics import Check
 from ul2_tasks.mixtures.mixture import Mixture, described_tasks
 
@@ -39,7 +39,7 @@ def print_overview(console: Console) -> None:
     parts.add_column(no_wrap=True, style="dim")
     parts.add_column()
     for key, stretches in view.features.items():
-        parts.add_row(key, Flow(stretches))
+        parts.add_row(key, flow(stretches))
     console.print(parts, "")
     _print_checks(_checks(), console)
     console.print(_COMMANDS, highlight=False)

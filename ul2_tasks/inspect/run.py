@@ -101,17 +101,7 @@ class Run:
         """
         if self.batch_size is None and step == self.first_step:
             return range(host[0], _SEARCHED, host[1])
-        if self.batch_size is None:
-            raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
-        if step < self.first_step:
-            raise ValueError(f"step must be at least {self.first_step}, with which the run began, got {step}.")
-        if step >= NO_END // self.batch_size:
-            raise ValueError(f"step must be below 2^60 divided by the batch size of {self.batch_size}, got {step}.")
-        index, hosts = host
-        if self.batch_size % hosts:
-            raise ValueError(f"the number of hosts must divide the batch of {self.batch_size}, got {hosts}.")
-        first = (step - self.first_step) * self.batch_size
-        return range(first + index, first + self.batch_size, hosts)
+        return numbers_of_step(step, self.batch_size, host, self.first_step)
 
     def in_words(self, step: int, host: tuple[int, int] = (0, 1)) -> str:
         """Which examples, or rows, a step has; empty without a batch size."""
@@ -141,6 +131,21 @@ class Run:
                 f"the run in {folder} reads other data than what is registered here: {'; '.join(different)}. Register what it"
                 " reads, and name the cache from which it reads."
             )
+
+
+def numbers_of_step(step: int, batch_size: int | None, host: tuple[int, int] = (0, 1), first_step: int = 0) -> range:
+    """The numbers of what a host reads at a step, over all epochs. Raises a ValueError where there is no such step."""
+    if batch_size is None:
+        raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
+    if step < first_step:
+        raise ValueError(f"step must be at least {first_step}, with which the run began, got {step}.")
+    if step >= NO_END // batch_size:
+        raise ValueError(f"step must be below 2^60 divided by the batch size of {batch_size}, got {step}.")
+    index, hosts = host
+    if batch_size % hosts:
+        raise ValueError(f"the number of hosts must divide the batch of {batch_size}, got {hosts}.")
+    first = (step - first_step) * batch_size
+    return range(first + index, first + batch_size, hosts)
 
 
 def run_of(record: Mapping[str, Any], folder: str = "") -> Run:

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from ul2_tasks.inspect.printing import list_table, print_head
 from ul2_tasks.inspect.run import Run
+from ul2_tasks.order.order import Order
+from ul2_tasks.order.rows import Rows
 from ul2_tasks.random_access.numbering import Numbering
-
-_COUNTED = 1 << 22  # elements of a round that is begun, whose tokens are counted; those of more are estimated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StageOfCorpus:
         first_step, stop_step: its steps [first_step, stop_step).
         corpus: the name of the corpus's task.
         fraction: its part of the stage's examples or packed sequences.
-        elements, tokens: how many it reads. `is_exact` says whether the tokens are counted, and not estimated.
+        elements, tokens: how many it reads; of tokens about so many, and exactly those of whole epochs. `ul2 audit` counts them.
         epochs: how many epochs of the corpus were read before the stage, and are after it.
         epoch_ends: the steps in which it reads the last token of an epoch of the corpus.
         denoisers: the steps from which on the corpus has other denoisers, or other weights of them, with their fractions.
@@ -38,7 +38,6 @@ class StageOfCorpus:
     fraction: float
     elements: int
     tokens: int
-    is_exact: bool
     epochs: tuple[float, float]
     epoch_ends: list[int]
     denoisers: dict[int, dict[str, float]]
@@ -56,8 +55,8 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
             f" mix(.., batch_size={run.batch_size})."
         )
     numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
-    rows = []
-    mix = numbering.mix
+    rows, mix = [], numbering.mix
+    tokens = {corpus.name: corpus.store.tokens for corpus in numbering.corpora}
     all_begins = [
         {int(mix.numbers(corpus, np.array([part.first]))[0]): part.order for part in parts}
         for corpus, parts in enumerate(numbering.parts)
@@ -74,11 +73,10 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
                     first_step + stage.first // batch,
                     first_step + stop // batch,
                     numbering.names[corpus],
-                    (after.elements - before.elements) / (stop - stage.first),
-                    after.elements - before.elements,
-                    after.tokens - before.tokens,
-                    before.is_exact and after.is_exact,
-                    (before.epochs, after.epochs),
+                    (after[0] - before[0]) / (stop - stage.first),
+                    after[0] - before[0],
+                    round((after[1] - before[1]) * tokens[numbering.names[corpus]]),
+                    (before[1], after[1]),
                     [first_step + end // batch for end in ends if stage.first <= end < stop],
                     {
                         first_step + element // batch: _denoisers(numbering, order)
@@ -94,7 +92,7 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
     """Prints a table of the stages of a run."""
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     left = ("steps", "corpus", "epochs", "ends at step")
-    names = ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens", "epochs", "ends at step")
+    names = ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens, about", "epochs", "ends at step")
     table = list_table(*names, left=left, gap=2)
     last = -1
     for row in rows:
@@ -106,7 +104,7 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
             row.corpus,
             f"{row.fraction:.3g}" if row.fraction < 0.001 else f"{row.fraction:.1%}",
             f"{row.elements:,}",
-            f"{'' if row.is_exact else 'about '}{row.tokens:,}",
+            f"{row.tokens:,}",
             f"{row.epochs[0]:.3f} to {row.epochs[1]:.3f}",
             ", ".join(ends[:3]) + (f" and {len(ends) - 3} more" if len(ends) > 3 else ""),
         )
@@ -117,63 +115,26 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
             console.print(Text(f"{row.corpus} from step {step:,} on: {by_name}"))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Read:
-    """What was read of a corpus: elements and tokens; and how many epochs."""
-
-    elements: int
-    tokens: int
-    epochs: float
-    is_exact: bool
-
-
-def _read(numbering: Numbering, corpus: int, element: int) -> _Read:
-    read = int(numbering.mix.before(element)[corpus])
-    of_corpus = next(each for each in numbering.corpora if numbering.names.index(each.name) == corpus)
-    has_units = of_corpus.data.unit != "tokens"  # which are in order instead
-    counts, is_exact = dict.fromkeys((False, True) if has_units else (False,), 0), True
+def _read(numbering: Numbering, corpus: int, element: int) -> tuple[int, float]:
+    """How many elements of a corpus come before one of the run, and how many epochs these are."""
+    read, epochs = int(numbering.mix.before(element)[corpus]), 0.0
     for part, stop in numbering.parts_until(corpus, read):
-        for in_tokens in counts:
-            before, after = (
-                _before(numbering, part.order, index, in_tokens) for index in (part.start, part.start + stop - part.first)
-            )
-            counts[in_tokens] += after[0] - before[0]
-            is_exact &= before[1] and after[1]
-    return _Read(read, counts[has_units], counts[False] / of_corpus.order.tokens, is_exact)
+        order = numbering.orders[part.order]
+        epochs += _epochs(order, part.start + stop - part.first) - _epochs(order, part.start)
+    return read, epochs
 
 
-def _before(numbering: Numbering, order: int, index: int, in_tokens: bool) -> tuple[int, bool]:
-    """How much is in the elements of an order before an index, and whether that is counted: of what is in order, or of tokens."""
-    by_elements = numbering.orders[order]
-    by_units = numbering.corpora[order].order
-    size = numbering.corpora[order].store.tokens / by_units.tokens if in_tokens else 1
-    begun = by_elements.round_of(index)
-    first = by_elements.first_of(begun)
-    is_exact = not in_tokens or (begun % by_units.rounds == 0 and numbering.corpora[order].data.unit != "examples")
-    count = round(by_units.tokens_before(begun) * size)
-    if index - first <= _COUNTED:
-        return count + _count(numbering, order, np.arange(first, index), in_tokens), is_exact
-    whole = by_units.tokens_before(begun + 1) - by_units.tokens_before(begun)
-    return count + round(whole * size * (index - first) / (by_elements.first_of(begun + 1) - first)), False
-
-
-def _count(numbering: Numbering, order: int, indices: np.ndarray, in_tokens: bool) -> int:
-    if not len(indices):
-        return 0
-    corpus = numbering.corpora[order]
-    slots = numbering.packed[order].slots(indices)[1:] if numbering.packed else corpus.order.slots(indices)
-    ranges = corpus.order.ranges(*slots)
-    if in_tokens and corpus.data.unit != "examples":
-        origin = corpus.data.origin(ranges)
-        return int((origin.stops - origin.starts).sum())
-    units = int(ranges.sizes.sum())
-    return round(units * corpus.store.tokens / corpus.order.tokens) if in_tokens else units  # tokens of records, about
+def _epochs(order: Order | Rows, index: int) -> float:
+    """How many epochs come before an element of an order; within a round all elements count the same."""
+    begun = order.round_of(index)
+    first, stop = order.first_of(begun), order.first_of(begun + 1)
+    return (begun + (index - first) / (stop - first)) / order.rounds
 
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
     """The elements that are the last of an epoch of a corpus, of those that may end before an element."""
     last = []
-    for epoch in range(1, int(_read(numbering, corpus, stop).epochs) + 2):
+    for epoch in range(1, int(_read(numbering, corpus, stop)[1]) + 2):
         for part, end in numbering.parts_until(corpus):
             order = numbering.orders[part.order]
             position = order.first_of(epoch * order.rounds) - part.start + part.first

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.cells import cell_len, chop_cells
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ul2_tasks.inspect.printing import LINE_END, print_head, visible
+from ul2_tasks.inspect.printing import print_head, visible
 from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.inspect.view import View, group_name, viewers_of, views
@@ -27,12 +25,6 @@ _STYLES |= {"eos": "dim", "header": "italic"}
 _SIDE_BY_SIDE = 100  # from so many columns on a terminal has room for inputs beside targets
 _NARROWEST = 0.3  # the least share of the room that inputs, or targets, get
 BORDER = "‖"
-# Japanese and Chinese letters, around which a line may break without a space.
-_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-_ATOMS = {  # what a line does not break
-    "text": re.compile(rf"{LINE_END}|[^\S\n]+|{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH}|{LINE_END})\S)+"),
-    "bytes": re.compile(r"<0x..>|.+?(?=<0x|$)"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +98,13 @@ def printed(view: View, width: int) -> RenderableType:
     if "messages" in view.numbers:
         of_features = {key: [_messages(stretches)] for key, stretches in view.features.items()}
         return Group(*head, *_under_titles(view, of_features))
-    flows = {key: Flow(stretches) for key, stretches in view.features.items()}
+    flows = {key: flow(stretches) for key, stretches in view.features.items()}
     if width < _SIDE_BY_SIDE:
-        return Group(*head, *_under_titles(view, {key: [Padding(flow, (0, 0, 0, 2))] for key, flow in flows.items()}))
-    widths = [flow.width for flow in flows.values()]
+        return Group(*head, *_under_titles(view, {key: [Padding(of_feature, (0, 0, 0, 2))] for key, of_feature in flows.items()}))
+    widths = [of_feature.cell_len for of_feature in flows.values()]
     table = Table.grid(padding=(0, 3), expand=True)
-    for of_flow in widths:
-        table.add_column(ratio=round(100 * min(max(of_flow / sum(widths), _NARROWEST), 1 - _NARROWEST)))
+    for of_feature in widths:
+        table.add_column(ratio=round(100 * min(max(of_feature / sum(widths), _NARROWEST), 1 - _NARROWEST)))
     table.add_row(*(_title(view, key) for key in flows))
     table.add_row(*flows.values())
     return Group(*head, table)
@@ -167,59 +159,9 @@ def _by_message(of_feature: Sequence[Stretch]) -> Iterator[tuple[str, list[Stret
         yield kind, own
 
 
-@dataclasses.dataclass(frozen=True)
-class Flow:
-    """Stretches that rich prints: a span in its colour; sentinels, the mode and EOS so that they stand out.
-
-    Lines break at spaces, between two spans and around ideographs. They break within a word only if it is too long for a line,
-    and never within a sentinel.
-    """
-
-    stretches: Sequence[Stretch]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.wrapped(options.max_width)
-
-    @property
-    def width(self) -> int:
-        """The columns that all stretches take in one line."""
-        return sum(cell_len(atom) for stretch in self.stretches for atom, _ in _atoms(stretch))
-
-    def wrapped(self, width: int) -> Text:
-        """The text in lines of at most `width` columns."""
-        lines, used = Text(), 0
-        for word in self._words():
-            if word[0][0].isspace() and used + cell_len(word[0][0]) > width:
-                continue  # at the end of a line nobody sees it
-            if used + sum(cell_len(atom) for atom, _ in word) > width and used:
-                lines.append("\n")
-                used = 0
-            for atom, style in word:
-                for fitting in chop_cells(atom, width):
-                    if used + cell_len(fitting) > width and used:
-                        lines.append("\n")
-                        used = 0
-                    lines.append(fitting, style)
-                    used = 0 if fitting.endswith("\n") else used + cell_len(fitting)
-        return lines
-
-    def _words(self) -> Iterator[list[tuple[str, str]]]:
-        """Words: lists of atoms, with their styles, between which no line should break."""
-        word: list[tuple[str, str]] = []
-        for before, stretch in zip([None, *self.stretches], self.stretches):
-            next_span = stretch.kind == "sentinel" and before is not None and before.group is not None
-            for atom, style in _atoms(stretch):
-                if word and (next_span or atom.isspace() or word[-1][0][-1].isspace() or re.match(_IDEOGRAPH, atom)):
-                    yield word
-                    word = []
-                word.append((atom, style))
-        if word:
-            yield word
-
-
-def _atoms(stretch: Stretch) -> list[tuple[str, str]]:
-    text = BORDER if stretch.kind == "border" else visible(stretch.text)
-    return [(atom, _style(stretch)) for atom in (_ATOMS[stretch.kind].findall(text) if stretch.kind in _ATOMS else [text])]
+def flow(stretches: Iterable[Stretch]) -> Text:
+    """Stretches as a text: a span in its colour; sentinels, the mode and EOS so that they stand out."""
+    return Text.assemble(*((BORDER if each.kind == "border" else visible(each.text), _style(each)) for each in stretches))
 
 
 def _style(stretch: Stretch, without_group: str = "") -> str:

@@ -216,7 +216,7 @@ def place_of(examples: Examples, location: Location) -> str:
         more = f"; and {len(origins) - _TOLD} more" if len(origins) > _TOLD else ""
         return in_words(location) + (f", from {'; '.join(map(str, origins[:_TOLD]))}{more}" if origins else "")
     ((record, _),), ((start, stop),) = location.documents, location.tokens
-    told, (first, last) = index.where(record), corpus.store.tokens_of(record)
+    told, (first, last) = index.columns.locate(record), corpus.store.tokens_of(record)
     told = told if told.startswith(own := f"record {record}") or told.endswith(own) else f"{own}, {told}"
     part = "" if (start, stop) == (first, last) else f", tokens {start - first} to {stop - first - 1} of its {last - first}"
     return f"epoch {location.epoch} of {location.corpus}, {told}{part}"

@@ -12,10 +12,10 @@ UL2 is meant to teach long contexts. So the advice is not the smallest chunks bu
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -32,53 +32,26 @@ FINALISTS = 6  # so many of the fullest combinations of fractions, and of the lo
 TOLERANCE = 0.03  # the share of the rows' tokens that the advice gives up for longer chunks
 
 ChunkTokens = int | Mapping[str, int] | None
-
-
-@dataclasses.dataclass(frozen=True)
-class ExpectedFill:
-    """The share of each feature's budget that holds tokens, {"inputs": float, "targets": float}.
-
-    Attributes:
-        packed: the bound for packed rows of the mixture: what they would reach if examples could be divided at will, so that
-            the fuller side is 1.
-        unpacked: by the denoiser's name, the share that its average example fills in a row of its own.
-    """
-
-    packed: Mapping[str, float]
-    unpacked: Mapping[str, Mapping[str, float]]
+Sizes: TypeAlias = tuple[int, ...]  # of the chunks of each denoiser
 
 
 def expected_fill(
     denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int], chunk_tokens: ChunkTokens = None
-) -> ExpectedFill:
-    """How full rows can be at best, found from lengths and weights alone.
+) -> dict[str, float]:
+    """The share of each feature's budget that packed rows would fill if examples could be divided at will: 1 on the fuller side.
 
     `sequence_length` has the budgets in tokens. `chunk_tokens` is the longest chunk: one number for all denoisers, or numbers by
     their names, where a denoiser that is not named has no bound.
 
     >>> from ul2_tasks.denoisers.denoisers import SpanDenoiser
     >>> expected_fill([SpanDenoiser(name="toy", mean_span_length=2, noise_density=0.3)], {"inputs": 16, "targets": 16}, 10)
-    ExpectedFill(packed={'inputs': 1.0, 'targets': 0.6}, unpacked={'toy': {'inputs': 0.625, 'targets': 0.375}})
+    {'inputs': 1.0, 'targets': 0.6}
     """
     denoisers = check_denoisers(denoisers)
-    means = np.array([_mean_lengths(denoiser, chunk) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)])
-    budgets = _budgets(sequence_length)
-    demand = _weights(denoisers) @ means / budgets
-    return ExpectedFill(
-        packed=_by_feature(demand / demand.max()),
-        unpacked={denoiser.name: _by_feature(mean / budgets) for denoiser, mean in zip(denoisers, means)},
-    )
-
-
-def packed_fill(
-    denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int], chunk_tokens: ChunkTokens = None, seed: int = 0
-) -> dict[str, float]:
-    """How full rows get when `pack.best_fit` packs examples of the mixture that are drawn with this seed.
-
-    The other arguments, and the errors, are those of `expected_fill`.
-    """
-    denoisers = check_denoisers(denoisers)
-    return _by_feature(_measure(denoisers, sequence_length, chunk_tokens, _draw(denoisers, seed)))
+    ranges = [(chunk, *each.noise_range(chunk.length)) for each, chunk in _chunks(denoisers, sequence_length, chunk_tokens)]
+    means = [(chunk.inputs - (chunk.noise - fewest), chunk.targets - (most - chunk.noise)) for chunk, fewest, most in ranges]
+    demand = _weights(denoisers) @ np.array(means) / _budgets(sequence_length)
+    return dict(zip(TOKEN_FEATURES, (demand / demand.max()).tolist()))
 
 
 def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, int]) -> dict[str, int]:
@@ -106,36 +79,33 @@ def best_chunk_tokens(denoisers: Sequence[Denoiser], sequence_length: Mapping[st
         ValueError: see `lengths.chunk_length`.
     """
     denoisers = check_denoisers(denoisers)
-    full = {denoiser.name: chunk for denoiser, chunk in _chunks(denoisers, sequence_length, None)}
-    sizes = {denoiser.name: (_shortest(denoiser, full[denoiser.name]), full[denoiser.name].length) for denoiser in denoisers}
-    drawn = _draw(denoisers, seed=0)
+    names, weights, drawn = [denoiser.name for denoiser in denoisers], _weights(denoisers), _draw(denoisers)
+    full = [chunk for _, chunk in _chunks(denoisers, sequence_length, None)]
+    ends = [(_shortest(denoiser, chunk), chunk.length) for denoiser, chunk in zip(denoisers, full)]
 
     @functools.cache  # neighbours are asked for again and again
-    def fill(*sizes: int) -> float:
-        return _measure(denoisers, sequence_length, dict(zip(full, sizes)), drawn).min()
+    def fill(sizes: Sizes) -> float:
+        return _measure(denoisers, sequence_length, dict(zip(names, sizes)), drawn)
 
-    def lesser_fill(chunk_tokens: Mapping[str, int]) -> float:
-        return fill(*(chunk_tokens[name] for name in full))
+    def average_chunk(found: tuple[float, Sizes]) -> float:
+        return float(weights @ found[1])
 
-    def average_chunk(chunk_tokens: Mapping[str, int]) -> float:
-        return float(_weights(denoisers) @ [chunk_tokens[denoiser.name] for denoiser in denoisers])
+    def bound(sizes: Sizes) -> float:
+        return min(expected_fill(denoisers, sequence_length, dict(zip(names, sizes))).values())
 
-    fills: list[tuple[float, dict[str, int]]] = []
-    best = 0.0
-    candidates = [
-        (min(expected_fill(denoisers, sequence_length, candidate).packed.values()), candidate)
-        for candidate in _candidates(full, sizes, sequence_length)
-    ]
-    for bound, candidate in sorted(candidates, key=lambda pair: -pair[0]):
-        if bound >= best - TOLERANCE:  # else it cannot be among the good ones
-            fills.append((lesser_fill(candidate), candidate))
-            best = max(best, fills[-1][0])
-    fullest = sorted(fills, key=lambda pair: -pair[0])[:FINALISTS]
-    good = (pair for pair in fills if pair[0] >= best - TOLERANCE)
-    longest = sorted(good, key=lambda pair: -average_chunk(pair[1]))[:FINALISTS]
-    refined = [_refine(*pair, sizes, lesser_fill) for pair in (*fullest, *longest)]
+    found, best = list[tuple[float, Sizes]](), 0.0
+    candidates = [(bound(sizes), sizes) for sizes in _candidates(full, ends, sequence_length)]
+    for most, sizes in sorted(candidates, key=lambda pair: -pair[0]):
+        if most >= best - TOLERANCE:  # else it cannot be among the good ones
+            found.append((fill(sizes), sizes))
+            best = max(best, found[-1][0])
+    fullest = sorted(found, key=lambda pair: -pair[0])[:FINALISTS]
+    good = [pair for pair in found if pair[0] >= best - TOLERANCE]
+    longest = sorted(good, key=lambda pair: -average_chunk(pair))[:FINALISTS]
+    refined = [_refine(*pair, ends, fill) for pair in (*fullest, *longest)]
     best = max(fill for fill, _ in refined)
-    return max((chunk_tokens for fill, chunk_tokens in refined if fill >= best - TOLERANCE), key=average_chunk)
+    _, sizes = max((pair for pair in refined if pair[0] >= best - TOLERANCE), key=average_chunk)
+    return dict(zip(names, sizes))
 
 
 def lone_span(denoiser: Denoiser, chunk: Chunk, sequence_length: Mapping[str, int]) -> tuple[str, str] | None:
@@ -177,7 +147,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
     span denoiser that has several spans keeps at least two.
     """
     denoisers, best = check_denoisers(denoisers), dict(sequence_length)
-    fullest = min(expected_fill(denoisers, best).packed.values())
+    fullest = min(expected_fill(denoisers, best).values())
     total = sum(_budgets(best).tolist())
     fewest = [_shortest(denoiser, chunk) for denoiser, chunk in _chunks(denoisers, best, None)]
     multiple = 8 if total % 8 == 0 and total >= 512 else 1
@@ -185,7 +155,7 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
     for inputs in sizes:
         lengths = {"inputs": inputs, "targets": total - inputs}
         try:
-            fill = min(expected_fill(denoisers, lengths).packed.values())
+            fill = min(expected_fill(denoisers, lengths).values())
         except ValueError:  # too short for one of them
             continue
         if any(chunk.length < least for (_, chunk), least in zip(_chunks(denoisers, lengths, None), fewest)):
@@ -195,40 +165,29 @@ def best_lengths(denoisers: Sequence[Denoiser], sequence_length: Mapping[str, in
     return best
 
 
-def _candidates(
-    full: Mapping[str, Chunk], sizes: Mapping[str, tuple[int, int]], sequence_length: Mapping[str, int]
-) -> list[dict[str, int]]:
+def _candidates(full: Sequence[Chunk], ends: Sequence[tuple[int, int]], sequence_length: Mapping[str, int]) -> list[Sizes]:
     """Full chunks, and fractions of them: one for all denoisers that fill the same budgets, each to nine tenths at least."""
-    shapes = {
-        name: tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in TOKEN_FEATURES)
-        for name, chunk in full.items()
-    }
-    different = sorted(set(shapes.values()))
-    return [
-        {name: chunk.length for name, chunk in full.items()},
-        *(
-            {name: _within(sizes[name], chunk.length * fractions[different.index(shapes[name])]) for name, chunk in full.items()}
-            for fractions in itertools.product(FRACTIONS, repeat=len(different))
-            if max(fractions) <= SPREAD * min(fractions)
-        ),
-    ]
+    shapes = [tuple(getattr(chunk, feature) > 0.9 * sequence_length[feature] for feature in TOKEN_FEATURES) for chunk in full]
+    different = sorted(set(shapes))
+    found = [tuple(chunk.length for chunk in full)]
+    for fractions in itertools.product(FRACTIONS, repeat=len(different)):
+        if max(fractions) <= SPREAD * min(fractions):
+            of_each = [fractions[different.index(shape)] for shape in shapes]
+            found.append(tuple(_within(*each, chunk.length * of) for each, chunk, of in zip(ends, full, of_each)))
+    return found
 
 
-def _refine(
-    best: float, chunk_tokens: dict[str, int], sizes: Mapping[str, tuple[int, int]], fill: Callable[[Mapping[str, int]], float]
-) -> tuple[float, dict[str, int]]:
+def _refine(best: float, sizes: Sizes, ends: Sequence[tuple[int, int]], fill: Callable[[Sizes], float]) -> tuple[float, Sizes]:
     for step in (0.06, 0.03, 0.01, 0.01):
-        for name in sizes:
+        for number, own in enumerate(ends):
             for factor in (1 + step, 1 - step):
-                moved = {**chunk_tokens, name: _within(sizes[name], chunk_tokens[name] * factor)}
-                moved_fill = fill(moved)
-                if moved_fill > best:
-                    best, chunk_tokens = moved_fill, moved
-    return best, chunk_tokens
+                moved = (*sizes[:number], _within(*own, sizes[number] * factor), *sizes[number + 1 :])
+                if fill(moved) > best:
+                    best, sizes = fill(moved), moved
+    return best, sizes
 
 
-def _within(sizes: tuple[int, int], size: float) -> int:
-    fewest, most = sizes
+def _within(fewest: int, most: int, size: float) -> int:
     return min(most, max(fewest, round(size)))
 
 
@@ -242,12 +201,12 @@ def _fewest_tokens(denoiser: Denoiser, spans: int) -> int:
     return next(length for length in itertools.count(2) if denoiser.noise_counts(length)[1] >= spans)
 
 
-def _draw(denoisers: Sequence[Denoiser], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _draw(denoisers: Sequence[Denoiser]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Draws pools of examples before their lengths are known.
 
     Returns for each pool the denoisers, [POOL] int, and the places in their noise ranges, [POOL] float64 in [0, 1).
     """
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(0)
     return [(random.choice(len(denoisers), POOL, p=_weights(denoisers)), random.uniform(size=POOL)) for _ in range(POOLS)]
 
 
@@ -256,8 +215,8 @@ def _measure(
     sequence_length: Mapping[str, int],
     chunk_tokens: ChunkTokens,
     drawn: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> np.ndarray:
-    """Packs the drawn examples. Returns the share of all rows that holds tokens, [2] float64 for `TOKEN_FEATURES`."""
+) -> float:
+    """Packs the drawn examples. Returns the share of all rows that holds tokens, of the less full feature."""
     ranges = [(chunk, *denoiser.noise_range(chunk.length)) for denoiser, chunk in _chunks(denoisers, sequence_length, chunk_tokens)]
     budgets = _budgets(sequence_length)
     longest = np.array([(chunk.inputs, chunk.targets) for chunk, _, _ in ranges])
@@ -268,7 +227,7 @@ def _measure(
         lengths = longest[which] - np.stack([noise - fewest[which], most[which] - noise], axis=1)
         rows += count_rows(lengths, tuple(budgets.tolist()))
         tokens += lengths.sum(axis=0)
-    return tokens / (rows * budgets)
+    return float((tokens / (rows * budgets)).min())
 
 
 def _chunks(
@@ -278,11 +237,6 @@ def _chunks(
     return [(d, chunk_length(d, sequence_length, chunk_tokens=caps.get(d.name))) for d in denoisers]
 
 
-def _mean_lengths(denoiser: Denoiser, chunk: Chunk) -> tuple[int, int]:
-    fewest, most = denoiser.noise_range(chunk.length)
-    return chunk.inputs - (chunk.noise - fewest), chunk.targets - (most - chunk.noise)
-
-
 def _weights(denoisers: Sequence[Denoiser]) -> np.ndarray:
     weights = np.array([denoiser.weight for denoiser in denoisers], np.float64)
     return weights / weights.sum()
@@ -290,7 +244,3 @@ def _weights(denoisers: Sequence[Denoiser]) -> np.ndarray:
 
 def _budgets(sequence_length: Mapping[str, int]) -> np.ndarray:
     return np.array([sequence_length[feature] for feature in TOKEN_FEATURES])
-
-
-def _by_feature(values: np.ndarray) -> dict[str, float]:
-    return dict(zip(TOKEN_FEATURES, values.tolist()))

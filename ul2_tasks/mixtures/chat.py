@@ -18,8 +18,8 @@ from ul2_tasks.corpus.conversations import Chats
 from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.mixtures.description import Description, check_blocks, folders
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.kinds import described_blocks
-from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.random_access.kinds import Task, described_blocks
+from ul2_tasks.random_access.records import records_of
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import DataSource, as_source
 from ul2_tasks.sources.by_name import open_source
@@ -141,9 +141,20 @@ class Chat(Description):
     def rates(self) -> dict[str, float]:
         return {f"{self.name}_{PROMPT_COMPLETION}": 1.0}
 
-    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
         objective, name = objective_of(self, format_of(sequence_length)), self.registered_name(sequence_length)
-        return [chat_member(name, self.corpus(cache_dirs), objective, sequence_length, blocks=self.block_shuffle)]
+        lengths = objective.lengths(sequence_length, name)
+        index_of = functools.partial(index_conversations, objective=objective, lengths=lengths)
+        told = {
+            "format": objective.format,
+            "supervision": dataclasses.asdict(objective.supervision),
+            "mode": list(objective.mode),
+            "renderer": self.renderer.identity,
+            **described_blocks(self.block_shuffle),
+        }
+        kind = functools.partial(records_of, index_of, self.block_shuffle)
+        read_as = objective.features, self.vocabulary, kind, told
+        return [Task(name, self.corpus(cache_dirs), 1.0, *read_as, block_shuffle=self.block_shuffle)]
 
     def registered_name(self, sequence_length: Mapping[str, int | None]) -> str:
         return f"{self.name}_{format_of(sequence_length)}"
@@ -195,24 +206,3 @@ def _mode_ids(vocabulary: Vocabulary, mode: Mode) -> tuple[int, ...]:
         )
     found = special_tokens(vocabulary, "the mode", modes={"the mode": [mode] if isinstance(mode, str) else mode})
     return found.mode
-
-
-def chat_member(
-    name: str,
-    corpus: Corpus,
-    objective: Objective,
-    sequence_length: Mapping[str, int | None] | None,
-    *,
-    blocks: BlockShuffle | None,
-    rate: float = 1.0,
-) -> RecordMember:
-    """The task of conversations as `random_access` takes it."""
-    index_of = functools.partial(index_conversations, objective=objective, lengths=objective.lengths(sequence_length, name))
-    told = {
-        "format": objective.format,
-        "supervision": dataclasses.asdict(objective.supervision),
-        "mode": list(objective.mode),
-        "renderer": corpus.encoder.renderer.identity,
-        **described_blocks(blocks),
-    }
-    return RecordMember(name, corpus, rate, objective.features, corpus.vocabulary, index_of, told, block_shuffle=blocks)

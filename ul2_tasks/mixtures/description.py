@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.corpus.configuration import digest
@@ -15,7 +15,7 @@ from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.numbering import MemberSchedule
 from ul2_tasks.sources.base import DataSource
-from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokensRequest, Token
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest
 
 _OF_THE_CORPUS = ("source", "vocabulary", "renderer", "id_key", "validation")  # what the settings of the corpus tell
 
@@ -151,19 +151,8 @@ def check_blocks(block_shuffle: object) -> None:
         raise ValueError(f"block_shuffle must be a ul2_tasks.BlockShuffle or None, got {block_shuffle!r}.")
 
 
-class HasDenoisers(Protocol):
-    """A description with denoisers."""
-
-    @property
-    def denoisers(self) -> tuple[Denoiser, ...]: ...
-    @property
-    def sentinels(self) -> tuple[Token, ...] | str | None: ...
-    @property
-    def modes(self) -> Mapping[str, Mode] | None: ...
-
-
-def special_tokens_of(description: HasDenoisers) -> SpecialTokensRequest:
-    """The sentinels and modes of all denoisers."""
+def special_tokens_of(description: Any) -> SpecialTokensRequest:
+    """The sentinels and modes of all denoisers of a description that has some."""
     modes = tuple(dict.fromkeys(denoiser.mode for denoiser in description.denoisers))
     own = tuple(dict.fromkeys(denoiser.own_tokens for denoiser in description.denoisers if denoiser.own_tokens))
     return SpecialTokensRequest(description.sentinels, description.modes, modes, own)

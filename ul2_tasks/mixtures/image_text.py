@@ -26,8 +26,8 @@ from ul2_tasks.images.interleaved import T5GEMMA2_IMAGE, ImageTokens
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, owner_of, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.random_access.image_text import index_records
-from ul2_tasks.random_access.kinds import described_blocks
-from ul2_tasks.random_access.records import RecordMember
+from ul2_tasks.random_access.kinds import Task, described_blocks
+from ul2_tasks.random_access.records import records_of
 from ul2_tasks.scalars import check_on_error
 from ul2_tasks.sources.base import DataSource, as_source
 from ul2_tasks.sources.image_text import open_image_text
@@ -128,17 +128,24 @@ class ImageText(Description):
         encoder = ImageTexts(owner.image_tokens)
         return Corpus(f"{owner.name}_corpus", owner.source, owner.vocabulary, configuration, encoder, folders(cache_dirs))
 
-    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[RecordMember]:
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
         limits = sorted(limits_of(self, sequence_length), key=lambda each: each.name)
-        return image_text_members(self, self.corpus(cache_dirs), limits, [self.rates[each.name] for each in limits])
-
-
-def check_no_image_lengths(sequence_length: Mapping[str, int] | None) -> None:
-    """Raises a ValueError where there is a length of something else than tokens."""
-    if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
-        raise ValueError(
-            f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
-        )
+        corpus, settings = self.corpus(cache_dirs), {"vocabulary": self.vocabulary, "on_unusable": self.on_unusable}
+        index_of = functools.partial(index_records, limits=tuple(limits), **settings)
+        kind = functools.partial(records_of, index_of, self.block_shuffle)
+        found = []
+        for number, each in enumerate(limits):
+            told = {
+                "denoiser": each.denoiser.described,
+                "corpus": corpus.made_of,
+                "special": [[*each.special.sentinels], [*each.special.mode]],
+                "split_of_texts": self.split,
+                "unfit": self.on_unusable,
+                **described_blocks(self.block_shuffle),
+            }
+            read_as = EXAMPLE, self.vocabulary, kind, told, each.denoiser.name, self.block_shuffle
+            found.append(Task(each.name, corpus, self.rates[each.name], *read_as, number=number, has_images=True))
+        return found
 
 
 def special_tokens_beside(images: ImageText, denoiser: Denoiser) -> SpecialTokens:
@@ -157,47 +164,19 @@ def special_tokens_beside(images: ImageText, denoiser: Denoiser) -> SpecialToken
     return special
 
 
-def piece_limits(
-    name: str,
-    images: ImageText,
-    denoiser: Denoiser,
-    special: SpecialTokens,
-    sequence_length: Mapping[str, int] | None,
-    add_eos: tuple[bool, ...] = (True, True),
-) -> PieceLimits:
-    """What the examples of a task of this name have to be within these budgets."""
-    lengths, ends = budgets(denoiser, sequence_length), (add_eos[0], add_eos[1] and denoiser.targets_end_in_eos)
-    return PieceLimits(name, denoiser, images.split, special, lengths, ends)
-
-
 def limits_of(images: ImageText, sequence_length: Mapping[str, int] | None) -> tuple[PieceLimits, ...]:
     """What the examples of each denoiser have to be within these budgets. Opens the vocabulary.
 
-    Raises a ValueError where ids of images mean something else.
+    Raises a ValueError where ids of images mean something else, or there is a length of something else than tokens.
     """
-    check_no_image_lengths(sequence_length)
-    return tuple(
-        piece_limits(f"{images.name}_{each.name}", images, each, special_tokens_beside(images, each), sequence_length)
-        for each in images.denoisers
-    )
+    if unknown := sorted(set(sequence_length or ()) - {*TOKEN_FEATURES}):
+        raise ValueError(
+            f"sequence_length must have inputs and targets alone, got {unknown}: images are never trimmed. Leave it out."
+        )
 
+    def of(denoiser: Denoiser) -> PieceLimits:
+        lengths, ends = budgets(denoiser, sequence_length), (True, denoiser.targets_end_in_eos)
+        special = special_tokens_beside(images, denoiser)
+        return PieceLimits(f"{images.name}_{denoiser.name}", denoiser, images.split, special, lengths, ends)
 
-def image_text_members(
-    images: ImageText, corpus: Corpus, limits: Sequence[PieceLimits], rates: Sequence[float]
-) -> list[RecordMember]:
-    """The tasks of a corpus as `random_access` takes them, of these limits."""
-    settings = {"limits": tuple(limits), "vocabulary": images.vocabulary, "on_unusable": images.on_unusable}
-    index_of = functools.partial(index_records, **settings)
-    found = []
-    for kind, (each, rate) in enumerate(zip(limits, rates)):
-        told = {
-            "denoiser": each.denoiser.described,
-            "corpus": corpus.made_of,
-            "special": [[*each.special.sentinels], [*each.special.mode]],
-            "split_of_texts": images.split,
-            "unfit": images.on_unusable,
-            **described_blocks(images.block_shuffle),
-        }
-        read_as = EXAMPLE, images.vocabulary, index_of, told, each.denoiser.name, kind, True, images.block_shuffle
-        found.append(RecordMember(each.name, corpus, rate, *read_as))
-    return found
+    return tuple(map(of, images.denoisers))

@@ -12,9 +12,10 @@ from ul2_tasks.corpus.corpus import Corpus
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, check_denoisers
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
-from ul2_tasks.mixtures.description import Description, check_blocks, corpus_in, folders, is_same, owner_of, special_tokens_of
+from ul2_tasks.mixtures.description import Description, check_blocks, folders, is_same, owner_of, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
-from ul2_tasks.random_access.text import Member
+from ul2_tasks.random_access.kinds import Task
+from ul2_tasks.random_access.text import text_task
 from ul2_tasks.scalars import as_python, check_flag, check_on_error, is_integer
 from ul2_tasks.sources.base import DataSource
 from ul2_tasks.sources.by_name import open_source
@@ -123,8 +124,9 @@ class Mixture(Description):
         name = f"{owner.name}_corpus"
         return Corpus(name, owner.source, owner.vocabulary, configuration, cache_dirs=folders(cache_dirs))
 
-    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Member]:
-        return solved_members(_tasks(self, self.corpus(cache_dirs)), self.rates, sequence_length)
+    def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
+        tasks = described_tasks(self, self.corpus(cache_dirs))
+        return [text_task(task.name, task.corpus, self.rates[task.name], task.solve(sequence_length)) for task in tasks]
 
     def salt(self, task: str) -> str | None:
         denoiser = task.removeprefix(f"{self.name}_") if task in self.rates else None
@@ -221,21 +223,11 @@ class DescribedTask:
         return solve(sequence_length, self.vocabulary, self.configuration)
 
 
-def described_tasks(mixture: Mixture, cache_dirs: Sequence[str | os.PathLike] = ()) -> list[DescribedTask]:
-    """The tasks of a mixture, by name, as SeqIO has them."""
-    return _tasks(mixture, corpus_in(mixture, cache_dirs))
-
-
-def _tasks(mixture: Mixture, corpus: Corpus) -> list[DescribedTask]:
+def described_tasks(mixture: Mixture, corpus: Corpus | None = None) -> list[DescribedTask]:
+    """The tasks of a mixture, by name, as SeqIO has them; of its corpus, which may be given with the folders of its cache."""
+    corpus = corpus or mixture.corpus()
     tasks = [DescribedTask(f"{mixture.name}_{each.name}", corpus, denoising_of(mixture, each)) for each in mixture.denoisers]
     return sorted(tasks, key=lambda task: task.name)
-
-
-def solved_members(
-    tasks: Sequence[DescribedTask], rates: Mapping[str, float], sequence_length: Mapping[str, int] | None
-) -> list[Member]:
-    """Denoising tasks as `random_access` takes them."""
-    return [Member(task.name, task.corpus, rates[task.name], task.solve(sequence_length)) for task in tasks]
 
 
 def documents_in(split: str) -> Callable[[Corpus, bool], Columns]:

@@ -17,6 +17,7 @@ reads the inputs and a decoder the targets; a decoder alone reads both, `joined`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +116,14 @@ def model_arrays(
     if "labels" in names and keys == ["tokens"]:  # no model of Transformers says the first token that it reads
         said.marks["weights"] = np.where(said.places > 0, said.marks["weights"], 0)
     return {name: getattr(parts[TABLE[name][0]], TABLE[name][1]) for name in names}
+
+
+def side_by_side(values: Sequence[Any], dtype: Any = np.int32, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of values, [B, longest], with another one behind each, and how many of each are used, [B] int64."""
+    sizes = np.array([len(each) for each in values], np.int64)
+    rows = np.full((len(values), sizes.max()), absent, dtype)
+    rows[np.arange(rows.shape[1]) < sizes[:, np.newaxis]] = np.concatenate([np.asarray(each) for each in values])
+    return rows, sizes
 
 
 class _Row:

@@ -388,18 +388,11 @@ class Order:
 
     def first_of(self, round: int) -> int:
         """The first example of a round."""
-        return self._before(round, 0)
-
-    def tokens_before(self, round: int) -> int:
-        """How many tokens the rounds before one have."""
-        return self._before(round, 1)
-
-    def _before(self, round: int, of: int) -> int:
         epoch, number = divmod(round, self.rounds)
         section = int(np.searchsorted(self._starts[2], number, side="right")) - 1
-        _, turns, *sizes = self._windows[section].tolist()
+        _, turns, size, _ = self._windows[section].tolist()
         rounds = number - int(self._starts[2, section])
-        return epoch * int(self._starts[of, -1]) + int(self._starts[of, section]) + rounds * turns * sizes[of]
+        return epoch * self.examples + int(self._starts[0, section]) + rounds * turns * size
 
     def places(self, epochs: np.ndarray, slots: np.ndarray) -> Places:
         """Where slots of epochs are. Numbers are the slots of the windows."""

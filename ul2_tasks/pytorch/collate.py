@@ -9,6 +9,7 @@ import numpy as np
 
 from ul2_tasks.example_features import TASK, TASK_ID, token_features
 from ul2_tasks.extras import needs
+from ul2_tasks.models.arrays import side_by_side
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.random_access.batches import features_of, members_of
 from ul2_tasks.random_access.sequence import Examples
@@ -95,9 +96,7 @@ class ExamplesCollator:
                 )
         rows = {}
         for key, feature in self.features.items():
-            of_each = sizes[feature.per_token_of]
-            rows[key] = np.zeros([len(elements), of_each.max()], feature.dtype)
-            rows[key][np.arange(of_each.max()) < of_each[:, np.newaxis]] = np.concatenate([element[key] for element in elements])
+            rows[key], _ = side_by_side([element[key] for element in elements], feature.dtype)
         if self.converter.task_id:
             of_each = np.array([self.tasks.index(element[TASK]) for element in elements], np.int32)
             rows[TASK_ID] = np.broadcast_to(of_each[:, np.newaxis], rows[token_features(self.features)[-1]].shape)

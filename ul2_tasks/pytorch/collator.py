@@ -15,6 +15,7 @@ from ul2_tasks.denoisers.solution import DenoisingConfiguration, check_rows, sol
 from ul2_tasks.denoisers.write import recipe
 from ul2_tasks.example_features import DENOISER, EXAMPLE, IGNORED, TASK_ID
 from ul2_tasks.extras import needs
+from ul2_tasks.models.arrays import side_by_side
 from ul2_tasks.models.of_model import settings_of
 from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.order.ranges import Ranges
@@ -176,9 +177,7 @@ class UL2DataCollator:
         made = self._row_format.arrays(rows, sizes, self._sequence_length)
         batch: dict[str, Any] = {name: values.astype(np.int64) for name, values in made.items()}
         if self._original_ids:
-            own = np.full([len(chunks), lengths.max()], IGNORED, np.int64)
-            own[np.arange(own.shape[1]) < lengths[:, np.newaxis]] = tokens
-            batch["original_ids"] = own
+            batch["original_ids"], _ = side_by_side(chunks, np.int64, IGNORED)
         if self._return_tensors == "np":
             return batch
         from_numpy = _torch().from_numpy
@@ -225,17 +224,6 @@ class UL2DataCollator:
                 self.epoch += 1
 
         return SetEpoch()
-
-    def state_dict(self) -> dict[str, int]:
-        """Returns {"epoch": int}, which decides the masks together with the arguments and the examples."""
-        return {"epoch": self._epoch[0]}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Sets the epoch of a state. Raises a ValueError if it is not one that `state_dict` returned."""
-        number = state.get("epoch") if isinstance(state, Mapping) else None
-        if not is_integer(number, at_least=0):
-            raise ValueError(f'state must be {{"epoch": int}}, as state_dict() returns it, got {state!r:.100}.')
-        self.set_epoch(number)
 
     def _read(self, examples: Sequence[Any]) -> list[np.ndarray]:
         if isinstance(examples, str | Mapping) or not len(examples):
@@ -324,7 +312,7 @@ class UL2DataCollator:
 
     def _draw(self, chunks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's denoiser, [B], and the key of its noise, [B] uint64, of seed, epoch and tokens."""
-        beginning = hashlib.blake2b(repr((self._seed, self.state_dict()["epoch"])).encode(), digest_size=16)
+        beginning = hashlib.blake2b(repr((self._seed, self._epoch[0])).encode(), digest_size=16)
         digests = []
         for chunk in chunks:
             digest = beginning.copy()

@@ -17,8 +17,6 @@ from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
-from ul2_tasks.pytorch.shared import for_copy, starts_worker
-from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state
 from ul2_tasks.random_access.batches import features_of, has_images, members_of
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.tasks import TaskInfo
@@ -30,11 +28,11 @@ with needs("UL2IterableDataset", "torch"):
     import torch
 
     from ul2_tasks.pytorch.elements import Elements
-    from ul2_tasks.pytorch.passes import Pass, Passes
-    from ul2_tasks.pytorch.processes import Reader, given_process, reading_process
+    from ul2_tasks.pytorch.passes import Resumable
+    from ul2_tasks.pytorch.processes import Reader, given_process
 
 
-class UL2IterableDataset(torch.utils.data.IterableDataset):
+class UL2IterableDataset(Resumable):
     """An iterable dataset of PyTorch: the examples of a description, or of a registered mixture or task by its name.
 
         mixture = ul2_tasks.Mixture(source="corpus/*.jsonl.gz", vocabulary="my.model")
@@ -104,7 +102,7 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             ValueError: rank or world_size is given without the other, or rank is not in 0 .. world_size - 1; batch_size is below
                 1, or the feature converter has one, too; an argument does not apply to this mixture; or see `examples`.
         """
-        process = given_process(rank, world_size)
+        super().__init__(given_process(rank, world_size))
         if isinstance(feature_converter, HuggingFaceFeatureConverter):
             feature_converter.check_batch_size()
         converted = getattr(feature_converter, "batch_size", None)
@@ -141,31 +139,14 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
         check_converter(feature_converter, found)
         self._examples, self._corpora = found, corpora
         self._num_epochs = epochs_of(num_epochs)
-        self._process, self._started_in = process, None
         self._feature_converter = feature_converter
         self._in_a_row = converted or batch_size or 1
         self._joined = converted or 1
-        self._passes = Passes()
-        self._elements: Elements | None = None  # the last iterator in this process
-        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
         """The tasks of the mixture, in the order of their names, which `task_id` counts from 0."""
         return self._examples.tasks
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
-
-        A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
-        """
-        return {
-            **self.__dict__,
-            "_started_in": reading_process(self._process, self._started_in) if starts_worker() else self._started_in,
-            "_elements": None,
-            "_place": self._elements.state() if self._elements and not starts_worker() else self._place,
-            "_passes": for_copy(self._passes),
-        }
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """
@@ -174,52 +155,19 @@ class UL2IterableDataset(torch.utils.data.IterableDataset):
             ValueError: there are fewer examples, or shards of what is read in windows, than workers of all processes; or the state
                 that was loaded is of another pipeline.
         """
-        loaded, elements = self._passes.begin(), self._new_elements()
         epochs = self._num_epochs
-        if epochs is not None and elements.pipeline["split"] == "train" and self._passes.is_repeated_untold():
+        if epochs is not None and self._examples.describe()["split"] == "train" and self._passes.is_repeated_untold():
             warnings.warn(
                 f"UL2IterableDataset: another pass over num_epochs={epochs} gives the same examples and masks. For others in each"
                 " epoch pass a larger num_epochs, or None. See docs/help/troubleshooting.md#every-epoch-has-the-same-masks.",
                 stacklevel=2,
             )
-        self._elements, self._place = elements, None
-        if loaded is not None and elements.resume(loaded):
-            self._passes.end()
-        return Pass(elements, self._passes)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
-
-        A copy, as of `copy.deepcopy` or pickle, has the same state. See the guide "Resume exactly" for workers.
-
-        Returns:
-            {"version": int, "pipeline": dict, "number": int}, or of what is read in windows {"version": int, "pipeline": dict,
-            "windows": [int, ..]}. "pipeline" is compared when the state is loaded.
-
-        Raises:
-            ValueError: workers of a DataLoader have read, which have copies of this dataset; or this is one of several readers that
-                take batches in turn, in the middle of a batch.
-        """
-        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or count the steps.")
-        if self._elements is not None:
-            return self._elements.state()
-        return dict(self._place or self._passes.loaded or self._new_elements().state())
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes iterators begin where the state was taken, until one of them, or of a worker, has come to its end.
-
-        Raises:
-            ValueError: it is not a state, or one of another version of this package.
-        """
-        check_state(state, STATE_VERSION)
-        check_form(state)
-        self._passes.load(state)
-        self._elements = self._place = None
+        return super().__iter__()
 
     def _reader(self) -> Reader:
         worker = torch.utils.data.get_worker_info()
         which = (worker.id, worker.num_workers) if worker else (0, 1)
-        return Reader(*reading_process(self._process, self._started_in), *which, self._in_a_row, self._joined)
+        return Reader(*self._reading_process(), *which, self._in_a_row, self._joined)
 
     def _new_elements(self) -> Elements:
         found, converter, epochs, reader = self._examples, self._feature_converter, self._num_epochs, self._reader()

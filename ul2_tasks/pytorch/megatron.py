@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -113,17 +112,6 @@ def _opened(prefix: str | None, suffix: str, config: GPTDatasetConfig) -> Indexe
     config = copy.copy(config)
     config.sequences_per_dataset = config.token_dtype_code = None
     return GPTDataset.build_low_level_dataset(f"{prefix}{suffix}", config)
-
-
-def _check(prefix: str, triple: Mapping[str, IndexedDataset]) -> None:
-    """Raises a ValueError where the three pairs do not belong together, see `AlignedGPTDataset`."""
-    for suffix, dataset in triple.items():
-        dtype = np.dtype(dataset.index.dtype)
-        if (dtype == np.uint8) != (suffix != TOKENS):
-            expected = "int32" if suffix == TOKENS else "uint8"
-            raise ValueError(f"{prefix}{suffix} must have values of {expected}, got {dtype}. {_REMEDY}")
-        if suffix != TOKENS:
-            _check_aligned(f"{prefix}{TOKENS}", triple[TOKENS], f"{prefix}{suffix}", dataset)
 
 
 def _check_aligned(path: str, tokens: IndexedDataset, other_path: str, other: IndexedDataset) -> None:

@@ -7,12 +7,15 @@ not asked when they begin or end. So they leave a word in memory that all copies
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ul2_tasks.pytorch.shared import SharedIntegers
+from ul2_tasks.pytorch.processes import reading_process
+from ul2_tasks.pytorch.shared import SharedIntegers, for_copy, starts_worker
+from ul2_tasks.pytorch.states import STATE_VERSION, check_form, check_state
 
 _READ_BY_WORKERS, _LOADS, _EPOCH, _IS_TOLD, _ENDED = range(5)
 _WORKERS = 1024  # words of workers; more of them share these
@@ -122,6 +125,79 @@ class Pass(Iterator[dict[str, Any]]):
         except Exception as error:
             self._error = error
             raise
+
+
+class Resumable(torch.utils.data.IterableDataset, abc.ABC):
+    """An iterable dataset of which a process, and each of its workers, reads a part, and whose iterators have states.
+
+    An iterator has `state()`, and `resume(state)`, which raises a ValueError for that of another one, and says if it is at the end.
+    """
+
+    def __init__(self, process: tuple[int, int] | None):
+        """Takes which process this is, of how many; None where `reading_process` says it."""
+        self._process, self._started_in = process, None
+        self._passes = Passes()
+        self._elements: Any = None  # the last iterator in this process
+        self._place: dict[str, Any] | None = None  # where that of the dataset was that this is a copy of
+
+    @abc.abstractmethod
+    def _new_elements(self) -> Any:
+        """An iterator from the beginning."""
+
+    def _reading_process(self) -> tuple[int, int]:
+        return reading_process(self._process, self._started_in)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned, which cannot ask torch.distributed for its process; or any other copy.
+
+        A copy has no iterator: it begins where this one would begin another, and its state is that of this one.
+        """
+        return {
+            **self.__dict__,
+            "_started_in": self._reading_process() if starts_worker() else self._started_in,
+            "_elements": None,
+            "_place": self._elements.state() if self._elements and not starts_worker() else self._place,
+            "_passes": for_copy(self._passes),
+        }
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        loaded, elements = self._passes.begin(), self._new_elements()
+        self._elements, self._place = elements, None
+        if loaded is not None and elements.resume(loaded):
+            self._passes.end()
+        return Pass(elements, self._passes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position of the last iterator. Before the first iterator it is the state that was loaded, or the start.
+
+        A copy, as of `copy.deepcopy` or pickle, has the same state. See the guide "Resume exactly" for workers.
+
+        Returns:
+            {"version": int, "pipeline": dict, "number": int}, or of what is read in windows {"version": int, "pipeline": dict,
+            "windows": [int, ..]}; of rows of texts and images also "epoch", "start" and "readers", integers. "pipeline" is compared
+            when the state is loaded.
+
+        Raises:
+            ValueError: workers of a DataLoader have read, which have copies of this dataset; or this is one of several readers that
+                take batches in turn, in the middle of a batch.
+        """
+        self._passes.check_read_here("Use the StatefulDataLoader of torchdata, or count the steps.")
+        if self._elements is not None:
+            return self._elements.state()
+        return dict(self._place or self._passes.loaded or self._new_elements().state())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes iterators begin where the state was taken, until one of them, or of a worker, has come to its end.
+
+        Call it in each process, before the workers start.
+
+        Raises:
+            ValueError: it is not a state, or one of another version of this package.
+        """
+        check_state(state, STATE_VERSION)
+        check_form(state)
+        self._passes.load(state)
+        self._elements = self._place = None
 
 
 def _pass_of(worker: Any) -> int:

@@ -19,7 +19,7 @@ REMEDY = (
 
 
 def state_of(place: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of `UL2IterableDataset`."""
+    """A state of a dataset."""
     return {"version": STATE_VERSION, **place}
 
 
@@ -40,9 +40,12 @@ def check_part(name: str, value: object, valid: bool, expected: str) -> None:
 
 
 def check_form(state: Mapping[str, Any]) -> None:
-    """Raises a ValueError if a state of this version has not the parts that `UL2IterableDataset.state_dict` names."""
+    """Raises a ValueError if a state of this version has not the parts that `Resumable.state_dict` names."""
     check_part("pipeline", state.get("pipeline"), isinstance(state.get("pipeline"), Mapping), "its settings by name")
     windows, number = state.get("windows"), state.get("number")
+    for name, least in (("epoch", 0), ("start", 0), ("readers", 1)):
+        is_right = name not in state or is_integer(state[name], at_least=least)
+        check_part(name, state.get(name), is_right, f"an integer, {least} or more")
     if windows is None:
         check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "the index of an example, 0 or more")
     else:

@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ul2_tasks.example_features import EXAMPLE, IGNORED, IMAGES, LOSS_MASK, TASK_ID
 from ul2_tasks.extras import needs
 from ul2_tasks.images.interleaved import ImageTokens
 from ul2_tasks.images.t5gemma2 import PIXELS, check_placeholders, pixel_values
+from ul2_tasks.models.arrays import side_by_side
 from ul2_tasks.models.of_model import t5gemma2_settings
 from ul2_tasks.models.transformers import RowFormat
 from ul2_tasks.scalars import short
@@ -95,13 +94,13 @@ class T5Gemma2Collator:
             ("inputs", [example["input_ids"] for example in examples]),
             ("targets", [example.get("targets", example["labels"]) for example in examples]),
         ):
-            rows[key], sizes[key] = _side_by_side(values)
+            rows[key], sizes[key] = side_by_side(values)
         if (rows["targets"] == IGNORED).any():
             raise ValueError("examples must have targets, all ids that a decoder reads, where some labels are -100. Pass both.")
-        rows[LOSS_MASK], row_format = _side_by_side([example["labels"] for example in examples])[0] != IGNORED, self._row_format
+        rows[LOSS_MASK], row_format = side_by_side([example["labels"] for example in examples])[0] != IGNORED, self._row_format
         if all(TASK_ID in example for example in examples):
             row_format = dataclasses.replace(row_format, task_id=True)
-            rows[TASK_ID] = _side_by_side([example[TASK_ID] for example in examples])[0]
+            rows[TASK_ID] = side_by_side([example[TASK_ID] for example in examples])[0]
         batch = row_format.arrays(rows, sizes)
         images = [_file_of(image) for example in examples for image in example.get(IMAGES, ())]
         check_placeholders(batch["input_ids"], len(images), self._image_tokens)
@@ -125,12 +124,3 @@ def _single(example: Any) -> Mapping[str, Any]:
 def _file_of(image: Any) -> Any:
     """The bytes, or the path, of an image of `datasets`; anything else as it is."""
     return (image["bytes"] or image["path"]) if isinstance(image, Mapping) else image
-
-
-def _side_by_side(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of ids, [B, longest] int32, and how many of each are used, [B] int64."""
-    examples = [np.asarray(each) for each in values]
-    sizes = np.array([len(ids) for ids in examples])
-    rows = np.zeros((len(examples), sizes.max()), np.int32)
-    rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.concatenate(examples)
-    return rows, sizes

@@ -16,8 +16,8 @@ import numpy as np
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.denoisers.write import write_segments
 from ul2_tasks.example_features import IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, Feature, token_features
-from ul2_tasks.random_access.corpora import OrderedCorpus
-from ul2_tasks.random_access.kinds import Made, Task, fill_ranges
+from ul2_tasks.random_access.corpora import Made, OrderedCorpus
+from ul2_tasks.random_access.kinds import Task, fill_ranges
 from ul2_tasks.random_access.numbering import Slots
 from ul2_tasks.random_access.tasks import task_ids
 

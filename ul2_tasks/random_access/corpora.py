@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.order import Order
 from ul2_tasks.order.rows import Rows, rows_in_words
-from ul2_tasks.random_access.kinds import Kind, Made, Task
-from ul2_tasks.random_access.text import blocks_of
+from ul2_tasks.random_access.kinds import Task, blocks_of
+from ul2_tasks.random_access.records import MadeRecords, Records
+from ul2_tasks.random_access.text import MadeText, Text
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.read import TokenStore
 
+Kind: TypeAlias = Text | Records
+Made: TypeAlias = MadeText | MadeRecords
 _logger = logging.getLogger(__name__)
 _MOST_WINDOWS = 1 << 14  # that are remembered
 TOLERATED = 0.01  # the relative error of a share of which nothing is said

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,9 @@ from ul2_tasks.denoisers.pieces import CAUSES, PieceLimits, Rules, find_causes, 
 from ul2_tasks.denoisers.write import example_sizes, write_examples
 from ul2_tasks.example_features import IMAGES, TOKEN_FEATURES
 from ul2_tasks.order.ranges import expanded
-from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import TOKENS, Columns
-from ul2_tasks.store.read import MemoryStore, Store, TokenStore
+from ul2_tasks.store.read import MemoryStore, Store
 from ul2_tasks.tokenizers.base import Vocabulary
-
-if TYPE_CHECKING:
-    pass
 
 _AT_A_TIME = 1 << 20  # records that are looked at, by one of the threads
 _THREADS = 8
@@ -47,34 +43,26 @@ class ImageTextIndex:
 
     Attributes:
         limits: of each denoiser.
-        data: the records, in a cache or in memory.
+        columns: the records, in a cache or in memory.
         left_out: how many records make no example, by the task that says so first, and the cause.
         unusable: these records, ascending, int64.
     """
 
     limits: tuple[PieceLimits, ...]
-    data: Columns
+    columns: Columns
     left_out: Mapping[str, int]
     unusable: np.ndarray
+
+    READ = (TOKENS, SIZES, IMAGES)  # the columns that `read` reads, but for those of the index
 
     @property
     def count(self) -> int:
         """How many examples all records make."""
-        return self.data.count - len(self.unusable)
-
-    @property
-    def store(self) -> TokenStore:
-        """The tokens of all records, each a document."""
-        return self.data.tokens
-
-    @property
-    def identity(self) -> str:
-        """See `Columns.identity`."""
-        return self.data.identity
+        return self.columns.count - len(self.unusable)
 
     @property
     def settings(self) -> str:
-        """See `records.RecordIndex`."""
+        """What is made of the records, in words."""
         return repr(self.limits)
 
     def records(self, numbers: np.ndarray) -> np.ndarray:
@@ -91,8 +79,8 @@ class ImageTextIndex:
 
     def examples_of(self, record: int) -> tuple[int, int]:
         """The examples [first, stop) of a record: one, or none."""
-        if not 0 <= record < self.data.count:
-            raise IndexError(f"record must be from 0 to {self.data.count - 1}, got {record}.")
+        if not 0 <= record < self.columns.count:
+            raise IndexError(f"record must be from 0 to {self.columns.count - 1}, got {record}.")
         before, until = (int(np.searchsorted(self.unusable, record, side=side)) for side in ("left", "right"))
         return record - before, record + 1 - until
 
@@ -109,7 +97,7 @@ class ImageTextIndex:
         """
         kinds, keys = np.asarray(kinds, np.int64), np.asarray(keys, np.uint64)
         records = self.records(numbers)
-        tokens, lengths = self.data.read(TOKENS, records)
+        tokens, lengths = self.columns.read(TOKENS, records)
         pieces, firsts = self._pieces(records)
         self._check(records, np.diff(np.append(0, np.cumsum(pieces))[firsts]), lengths, "tokens")
         first_tokens = np.cumsum(lengths) - lengths
@@ -127,23 +115,8 @@ class ImageTextIndex:
 
     def why_none(self, record: int) -> str:
         """Why a record makes no example."""
-        denoiser, problem = problem_of(self.limits, _pieces_of(self.data, record))
+        denoiser, problem = problem_of(self.limits, _pieces_of(self.columns, record))
         return f"{self.limits[denoiser].name}: {problem.cause}{problem.numbers}"
-
-    def where(self, record: int) -> str:
-        """Where a record is from, as far as the corpus says."""
-        return self.data.locate(record)
-
-    @property
-    def caches(self) -> Sequence[BlockCache]:
-        """What `read` reads in blocks of examples; none where files are local."""
-        return list(self.data.caches.values())
-
-    def in_blocks(self, size: int) -> ImageTextIndex:
-        """The same examples, of which so many are a block, and remote files are read in blocks."""
-        firsts = np.arange(0, self.count, size)
-        ends = self.records(firsts), self.records(np.append(firsts[1:], self.count) - 1)
-        return dataclasses.replace(self, data=self.data.in_blocks(*ends, (TOKENS, SIZES, IMAGES)))
 
     def _sizes(self, pieces: np.ndarray, firsts: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """`sizes` of examples of these pieces, see `_pieces`."""
@@ -164,14 +137,14 @@ class ImageTextIndex:
 
     def _pieces(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The pieces of records, one after the other, int32; and where those of each begin, [n + 1] int64."""
-        pieces, counts = self.data.read(PIECES, records)
+        pieces, counts = self.columns.read(PIECES, records)
         return pieces, np.append(0, np.cumsum(counts))
 
     def _images(self, records: np.ndarray) -> list[list[bytes]]:
         """The images of records, encoded."""
-        sizes, counts = self.data.read(SIZES, records)
+        sizes, counts = self.columns.read(SIZES, records)
         of_each = np.split(sizes, np.cumsum(counts)[:-1]) if len(counts) else []
-        held = self.data.read_each(IMAGES, records)
+        held = self.columns.read_each(IMAGES, records)
         self._check(records, np.array([own.sum() for own in of_each]), np.array([*map(len, held)]), "bytes of images")
         stops = [np.cumsum([0, *own]).tolist() for own in of_each]
         return [[image[start:stop].tobytes() for start, stop in itertools.pairwise(ends)] for image, ends in zip(held, stops)]
@@ -181,8 +154,8 @@ class ImageTextIndex:
         if (are_wrong := expected != got).any():
             first = int(np.argmax(are_wrong))
             raise ValueError(
-                f"{self.data.locate(int(records[first]))} must have {expected[first]} {what}, got {got[first]}: these files do not"
-                " belong together. Write the cache again."
+                f"{self.columns.locate(int(records[first]))} must have {expected[first]} {what}, got {got[first]}: these files do"
+                " not belong together. Write the cache again."
             )
 
 

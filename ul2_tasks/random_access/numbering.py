@@ -15,8 +15,8 @@ from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.order import Order
 from ul2_tasks.order.permutation import keyed, keys, permute
 from ul2_tasks.order.rows import Rows
-from ul2_tasks.random_access.corpora import OrderedCorpus, order_corpus
-from ul2_tasks.random_access.kinds import Kind, Task
+from ul2_tasks.random_access.corpora import Kind, OrderedCorpus, order_corpus
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
 from ul2_tasks.store.columns import Columns
 
@@ -142,7 +142,7 @@ def members_by_stage(
     stages = [
         StageMembers(
             first_step * batch_size,
-            [dataclasses.replace(each, rate=of_stage[each.task]) for each in members if each.task in of_stage],  # type: ignore[type-var]
+            [dataclasses.replace(each, rate=of_stage[each.task]) for each in members if each.task in of_stage],
         )
         for first_step, of_stage in rates
     ]

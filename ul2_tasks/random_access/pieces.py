@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.read import MemoryStore, Store
@@ -25,7 +24,6 @@ from ul2_tasks.store.read import MemoryStore, Store
 GROUP = 64  # documents
 _FNV = 0x100000001B3
 _AT_A_TIME = 1 << 22  # documents
-_AHEAD, _LINE = 64, 16  # pieces whose documents are read ahead; lengths that lie together in memory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,12 +51,12 @@ class Pieces:
     def tokens_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens [start, stop) of each piece among those of the store, [n] int64 each."""
         numbers = np.asarray(numbers, np.int64)
-        groups = _groups_of(self.pieces, *self._first_groups, numbers)
+        groups = np.searchsorted(self.pieces, numbers, side="right") - 1
         starts, stops = np.zeros([2, len(numbers)], np.int64)
         for pair, of in self._by_pair(groups):
             own = groups[of]
             within = (own - self.pairs[pair]) * GROUP, numbers[of] - self.pieces[own]
-            starts[of], stops[of] = _find(self.store.pair_lengths(pair), *within, self.most)[:2]
+            starts[of], stops[of] = _find(self.store.pair_lengths(pair), *within, self.most)
             if (stops[of] < 0).any():
                 raise ValueError(
                     f"pair {pair} of the corpus must have the document lengths that it had when its dataset was made, got others."
@@ -98,13 +96,6 @@ class Pieces:
         for first, stop in itertools.pairwise(borders.tolist()):
             yield int(pairs[by_pair[first]]), by_pair[first:stop]
 
-    @cached_property
-    def _first_groups(self) -> tuple[np.ndarray, int]:
-        """The group of every 2^k-th piece, [n] int64, and k: about as many as there are groups, so that searches are short."""
-        shift = max(0, (self.count // len(self.pieces)).bit_length() - 1)
-        every = np.arange((self.count >> shift) + 2) << shift
-        return np.minimum(np.searchsorted(self.pieces, every, side="right"), len(self.pieces) - 1) - 1, shift
-
 
 def cut_documents(store: MemoryStore | Store, most: int) -> Pieces:
     """Cuts the documents of a store into pieces of at most `most` tokens, without reading their tokens."""
@@ -143,23 +134,6 @@ def _sums(lengths, most, group, hashed):
 
 
 @compiled
-def _groups_of(pieces, first_groups, shift, numbers):
-    """The group that has each piece, [n] int64; see `Pieces`."""
-    found = np.empty(len(numbers), np.int64)
-    for number in range(len(numbers)):
-        piece = numbers[number]
-        first, last = first_groups[piece >> shift], first_groups[(piece >> shift) + 1]
-        while first < last:
-            middle = (first + last + 1) // 2
-            if pieces[middle] <= piece:
-                first = middle
-            else:
-                last = middle - 1
-        found[number] = first
-    return found
-
-
-@compiled
 def _before(lengths, firsts, places, most):
     """How many pieces come before documents in their groups, [n] int64: for `lengths` and `firsts` see `_find`.
 
@@ -177,25 +151,19 @@ def _find(lengths, firsts, places, most):
     """Where pieces are in their groups: their tokens [start, stop), [n] int64 each; -1 where one is in none.
 
     `lengths` are those of the documents of a pair, [documents] integers. `firsts`, [n] int64, are where groups begin; and `places`,
-    [n] int64, are which of the pieces of its group each is. Lengths are read ahead, so that memory is not waited for each time;
-    their sum is given last.
+    [n] int64, are which of the pieces of its group each is.
     """
     starts, stops = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
-    touched, inverse = np.int64(0), 1 / most
-    for begin in range(0, len(places), _AHEAD):
-        end = min(begin + _AHEAD, len(places))
-        for number in range(begin, end):
-            for ahead in range(0, GROUP, _LINE):
-                touched += lengths[min(firsts[number] + ahead, len(lengths) - 1)]
-        for number in range(begin, end):
-            place, document, token = places[number], firsts[number], np.int64(0)
-            stops[number] = -1
-            while document < len(lengths):
-                length = np.int64(lengths[document])
-                count = np.int64((length + most - 0.5) * inverse)  # length / most, rounded up: exact for lengths of 32 bits
-                if place < count:
-                    first, stop = (0, length) if count == 1 else (length * place // count, length * (place + 1) // count)
-                    starts[number], stops[number] = token + first, token + stop
-                    break
-                place, token, document = place - count, token + length, document + 1
-    return starts, stops, touched
+    inverse = 1 / most
+    for number in range(len(places)):
+        place, document, token = places[number], firsts[number], np.int64(0)
+        stops[number] = -1
+        while document < len(lengths):
+            length = np.int64(lengths[document])
+            count = np.int64((length + most - 0.5) * inverse)  # length / most, rounded up: exact for lengths of 32 bits
+            if place < count:
+                first, stop = (0, length) if count == 1 else (length * place // count, length * (place + 1) // count)
+                starts[number], stops[number] = token + first, token + stop
+                break
+            place, token, document = place - count, token + length, document + 1
+    return starts, stops

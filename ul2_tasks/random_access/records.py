@@ -8,123 +8,43 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ul2_tasks.chat.index import ChatIndex
 from ul2_tasks.corpus.cache import read_manifest
 from ul2_tasks.example_features import SPAN_ID, Feature, token_features
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.order.ranges import Ranges
-from ul2_tasks.random_access.kinds import CorpusName, Origin, copy_ranges, mark_text
+from ul2_tasks.random_access.image_text import ImageTextIndex
+from ul2_tasks.random_access.kinds import Origin, Task, blocks_of, copy_ranges, mark_text
 from ul2_tasks.random_access.leaving_out import Others
-from ul2_tasks.random_access.text import blocks_of
 from ul2_tasks.store.block_cache import BlockCache
 from ul2_tasks.store.columns import Columns
 from ul2_tasks.store.read import TokenStore
-from ul2_tasks.tokenizers.base import Vocabulary
 
-if TYPE_CHECKING:
-    from ul2_tasks.corpus.corpus import Corpus
+RecordIndex: TypeAlias = ChatIndex | ImageTextIndex
 
 
-class Values(Protocol):
-    """Of each feature the values of examples, [tokens], one's after the other's, and the lengths, [n] int64."""
-
-    @property
-    def values(self) -> dict[str, np.ndarray]: ...
-    @property
-    def lengths(self) -> Mapping[str, np.ndarray]: ...
-
-
-class RecordIndex(Protocol):
-    """The examples of the records of a split, each with a number.
-
-    `store` has the tokens of all records, each a document; `identity` and `settings` say what the records are, and what is made of
-    them, in words; `left_out` is how many examples are left out, by cause; `caches` are what is read in blocks of examples.
-    """
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def store(self) -> TokenStore: ...
-    @property
-    def identity(self) -> str: ...
-    @property
-    def settings(self) -> str: ...
-    @property
-    def left_out(self) -> Mapping[str, int]: ...
-    @property
-    def caches(self) -> Sequence[BlockCache]: ...
-
-    def records(self, numbers: np.ndarray) -> np.ndarray:
-        """The record that each example is of, [n] int64."""
-
-    def examples_of(self, record: int) -> tuple[int, int]:
-        """The examples [first, stop) of a record. Raises an IndexError where there is no such record."""
-
-    def sizes(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """The lengths of the features of tokens, [n, features] int64, of examples that readers of these numbers, [n] int64, read
-        with these keys of their noise, [n] uint64."""
-
-    def read(self, numbers: np.ndarray, kinds: np.ndarray, keys: np.ndarray) -> Values:
-        """The examples, in this order, with the tokenizer's own ids."""
-
-    def why_none(self, record: int) -> str:
-        """Why a record makes no example."""
-
-    def where(self, record: int) -> str:
-        """Where a record is from, as far as that is known here."""
-
-    def in_blocks(self, size: int) -> RecordIndex:
-        """The same examples, of which so many are a block, and remote files are read in blocks."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordMember:
-    """A task of records, see `kinds.Task`.
-
-    `index_of` finds the examples that records make, and `kind_number` is the number of the denoiser among those of the index.
-    """
-
-    task: str
-    corpus: Corpus
-    rate: float
-    features: Mapping[str, Feature]
-    vocabulary: Vocabulary
-    index_of: Callable[[Columns], RecordIndex]
-    described: Mapping[str, object]
-    denoiser: str = ""
-    kind_number: int = 0
-    has_images: bool = False
-    block_shuffle: BlockShuffle | None = None
-
-    solution = None
-    separate_documents = False
-
-    @property
-    def longest(self) -> dict[str, int]:
-        return {}
-
-    def kind(self, readers: Sequence[RecordMember], columns: Columns) -> Records:
-        """See `kinds.Task.kind`."""
-        index = self.index_of(columns)
-        blocks = blocks_of(self.block_shuffle, index.count, index.store.tokens)
-        return Records(tuple(readers), index.in_blocks(blocks.block_tokens) if blocks else index)
-
-    def __reduce__(self) -> tuple:
-        """For another process, see `text.Member`."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        values |= {"features": dict(self.features), "described": dict(self.described)}
-        return RecordMember, tuple((values | {"corpus": CorpusName(self.corpus.name)}).values())
+def records_of(
+    index_of: Callable[[Columns], RecordIndex], blocks: BlockShuffle | None, readers: Sequence[Task], columns: Columns
+) -> Records:
+    """The examples of records, see `kinds.Task`. `index_of` finds those that records make."""
+    index = index_of(columns)
+    if in_examples := blocks_of(blocks, index.count, columns.tokens.tokens):
+        firsts = np.arange(0, index.count, in_examples.block_tokens)
+        ends = index.records(firsts), index.records(np.append(firsts[1:], index.count) - 1)
+        index = dataclasses.replace(index, columns=columns.in_blocks(*ends, index.READ))
+    return Records(tuple(readers), index)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Records:
-    """The examples of records, which are the units; for the methods see `kinds.Kind`. `others` leaves records out."""
+    """The examples of records, which are the units; for the methods see `text.Text`. `others` leaves records out."""
 
-    members: tuple[RecordMember, ...]
-    index: RecordIndex
+    members: tuple[Task, ...]
+    index: Any  # a `RecordIndex`
     others: Others | None = None
 
     unit = "examples"
@@ -132,7 +52,7 @@ class Records:
 
     @property
     def store(self) -> TokenStore:
-        return self.index.store
+        return self.index.columns.tokens
 
     @property
     def left_out(self) -> Mapping[str, int]:
@@ -147,7 +67,7 @@ class Records:
         return (1,) * len(self.members)
 
     def _kinds(self, ranges: Ranges) -> np.ndarray:
-        return np.array([member.kind_number for member in self.members])[ranges.kinds]
+        return np.array([member.number for member in self.members])[ranges.kinds]
 
     def _numbers(self, ranges: Ranges) -> np.ndarray:
         return self.others.read(ranges.starts) if self.others else ranges.starts
@@ -163,7 +83,7 @@ class Records:
         sizes, are_others = lengths, numbers != ranges.starts
         if are_others.any() and not member.has_images:
             sizes = np.where(are_others[:, np.newaxis], np.minimum(lengths, self.sizes(ranges, keys)), lengths)
-        return MadeRecords(member.features, found.values, lengths, sizes, found.images if member.has_images else ())  # type: ignore[attr-defined]
+        return MadeRecords(member.features, found.values, lengths, sizes, found.images if member.has_images else ())
 
     def origin(self, ranges: Ranges) -> Origin:
         numbers = self._numbers(ranges)
@@ -188,12 +108,12 @@ class Records:
         sizes = None if member.has_images else lambda units: self.index.sizes(units, units, units.astype(np.uint64))
         return dataclasses.replace(self, others=Others(member.corpus.name, *self.units_of(documents), self.count, sizes))
 
-    def read_by(self, readers: Sequence[RecordMember]) -> Records:
+    def read_by(self, readers: Sequence[Task]) -> Records:
         return dataclasses.replace(self, members=tuple(readers))
 
     @property
     def identity(self) -> str:
-        return self.index.identity
+        return self.index.columns.identity
 
     @property
     def described(self) -> Mapping[str, object]:
@@ -205,16 +125,16 @@ class Records:
         cache_dir = getattr(self.members[0].corpus, "cache_dir", None)
         if not cache_dir or (manifest := read_manifest(cache_dir)) is None:
             return None
-        described = [(each.kind_number, json.dumps(each.described, sort_keys=True, default=repr)) for each in self.members]
+        described = [(each.number, json.dumps(each.described, sort_keys=True, default=repr)) for each in self.members]
         return [json.dumps(manifest["splits"], sort_keys=True), described, self.index.settings]
 
     @property
     def caches(self) -> Sequence[BlockCache]:
-        return self.index.caches
+        return list(self.index.columns.caches.values())
 
 
 class MadeRecords(NamedTuple):
-    """Examples of records that are read, see `kinds.Made`: of each feature the `values`, those of an example of its `lengths`."""
+    """Examples of records, see `text.MadeText`: of each feature the `values`, those of an example of its `lengths`."""
 
     features: Mapping[str, Feature]
     values: Mapping[str, np.ndarray]

@@ -14,10 +14,9 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoisers.write import recipe
-from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES, Feature
-from ul2_tasks.order.order import BlockShuffle
+from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
 from ul2_tasks.order.ranges import Ranges
-from ul2_tasks.random_access.kinds import CorpusName, Origin, described_blocks, mark_text
+from ul2_tasks.random_access.kinds import Origin, Task, blocks_of, described_blocks, mark_text
 from ul2_tasks.random_access.leaving_out import Overlay
 from ul2_tasks.random_access.pieces import Pieces, cut_documents
 from ul2_tasks.store.block_cache import BlockCache, Blocks, is_remote
@@ -32,80 +31,49 @@ if TYPE_CHECKING:
 _AT_A_TIME = 1 << 22  # tokens
 
 
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A denoising task of text, see `kinds.Task`."""
-
-    task: str
-    corpus: Corpus
-    rate: float
-    solution: Solution
-
-    has_images = False
-
-    @property
-    def separate_documents(self) -> bool:
-        return self.solution.configuration.separate_documents
-
-    @property
-    def denoiser(self) -> str:
-        return self.solution.configuration.denoiser.name
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.solution.vocabulary
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        return EXAMPLE
-
-    @property
-    def longest(self) -> dict[str, int]:
-        return {key: getattr(self.solution.full, key) for key in EXAMPLE}
-
-    @property
-    def described(self) -> Mapping[str, object]:
-        return described(self.solution.configuration, self.vocabulary)
-
-    @property
-    def block_shuffle(self) -> BlockShuffle | None:
-        return self.solution.configuration.block_shuffle
-
-    def kind(self, readers: Sequence[Member], columns: Columns) -> Text:
-        """See `kinds.Task.kind`. Raises a ValueError where readers divide the corpus in other ways."""
-        for other in readers:
-            for argument in ("merge_examples", "separate_documents", "block_shuffle"):
-                values = [getattr(each.solution.configuration, argument) for each in (self, other)]
-                if values[0] != values[1]:
-                    raise ValueError(
-                        f"{argument} must be the same for all tasks of {self.corpus.name!r}, got {values[0]} for {self.task!r} and"
-                        f" {values[1]} for {other.task!r}. Register them with the same one."
-                    )
-        configuration, blocks = self.solution.configuration, self.block_shuffle
-        store: TokenStore = columns.tokens
-        has_blocks, solutions = blocks is not None and is_remote(store) and isinstance(store, Store), _solutions(readers)
-        if configuration.merge_examples:
-            in_blocks = BlockCache(store, blocks.block_tokens) if has_blocks else store  # type: ignore[union-attr, arg-type]
-            return Text(self.corpus.name, in_blocks, solutions)
-        # Pieces are the same in all stages, and short enough for each denoiser.
-        pieces = cut_documents(store, min(each.full.length for each in solutions))  # type: ignore[arg-type]
-        if has_blocks:
-            size = blocks_of(blocks, pieces.count, store.tokens).block_tokens  # type: ignore[union-attr]
-            starts, _ = pieces.tokens_of(np.arange(0, pieces.count, size))
-            store = BlockCache(store, Blocks(starts, np.append(starts[1:], store.tokens)))  # type: ignore[arg-type]
-        return Apart(self.corpus.name, store, solutions, pieces=pieces)
-
-    def __reduce__(self) -> tuple:
-        """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
-        return Member, (self.task, CorpusName(self.corpus.name), self.rate, self.solution)
+def text_task(task: str, corpus: Corpus, rate: float, solution: Solution) -> Task:
+    """A denoising task of text."""
+    configuration, vocabulary = solution.configuration, solution.vocabulary
+    return Task(
+        task,
+        corpus,
+        rate,
+        EXAMPLE,
+        vocabulary,
+        text_of,
+        described(configuration, vocabulary),
+        configuration.denoiser.name,
+        configuration.block_shuffle,
+        {key: getattr(solution.full, key) for key in EXAMPLE},
+        solution,
+        configuration.separate_documents,
+    )
 
 
-def blocks_of(blocks: BlockShuffle | None, count: int, tokens: int) -> BlockShuffle | None:
-    """The same blocks, counted in units of which so many have so many tokens: as many as a block has on average."""
-    return blocks and dataclasses.replace(blocks, block_tokens=max(1, round(blocks.block_tokens * count / tokens)))
+def text_of(readers: Sequence[Task], columns: Columns) -> Text:
+    """The documents of a corpus of text, see `kinds.Task`. Raises a ValueError where readers divide it in other ways."""
+    first, store, solutions = readers[0], columns.tokens, _solutions(readers)
+    for other in readers:
+        for argument in ("merge_examples", "separate_documents", "block_shuffle"):
+            values = [getattr(each.solution.configuration, argument) for each in (first, other)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"{argument} must be the same for all tasks of {first.corpus.name!r}, got {values[0]} for {first.task!r} and"
+                    f" {values[1]} for {other.task!r}. Register them with the same one."
+                )
+    blocks = first.block_shuffle if is_remote(store) and isinstance(store, Store) else None
+    if first.solution.configuration.merge_examples:
+        return Text(first.corpus.name, BlockCache(store, blocks.block_tokens) if blocks else store, solutions)  # type: ignore[arg-type]
+    # Pieces are the same in all stages, and short enough for each denoiser.
+    pieces = cut_documents(store, min(each.full.length for each in solutions))
+    if in_pieces := blocks_of(blocks, pieces.count, store.tokens):
+        starts, _ = pieces.tokens_of(np.arange(0, pieces.count, in_pieces.block_tokens))
+        in_blocks: TokenStore = BlockCache(store, Blocks(starts, np.append(starts[1:], store.tokens)))  # type: ignore[arg-type]
+        return Apart(first.corpus.name, in_blocks, solutions, pieces=pieces)
+    return Apart(first.corpus.name, store, solutions, pieces=pieces)
 
 
-def _solutions(readers: Sequence[Member]) -> tuple[Solution, ...]:
+def _solutions(readers: Sequence[Task]) -> tuple[Solution, ...]:
     return tuple(reader.solution for reader in readers)
 
 
@@ -129,7 +97,17 @@ def described(configuration: DenoisingConfiguration, vocabulary: Vocabulary) -> 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Text:
-    """The tokens of a corpus, which are the units; for the methods see `kinds.Kind`. `overlay` leaves documents out."""
+    """The tokens of a corpus, which are the units. Each kind of data has these attributes and methods, but for `overlay`.
+
+    `kinds` of ranges are the numbers of its readers, and `keys`, [n] uint64, those of the noise.
+
+    Attributes:
+        store: its documents.
+        unit: what units are, in the plural.
+        index: that of the records which units are made of; None of text.
+        left_out: how many units there would be that are left out, by cause.
+        overlay: leaves documents out.
+    """
 
     name: str
     store: TokenStore
@@ -137,19 +115,22 @@ class Text:
     overlay: Overlay | None = None
 
     unit = "tokens"
-    index = None
+    index: ClassVar[Any] = None
     left_out: ClassVar[Mapping[str, int]] = {}
 
     @property
     def count(self) -> int:
+        """How many units there are."""
         return self.store.tokens
 
     @property
     def lengths(self) -> tuple[int, ...]:
+        """How many units a full example of each reader has."""
         return tuple(solution.full.length for solution in self.solutions)
 
     @property
     def fixed_sizes(self) -> tuple[tuple[int, ...], ...] | None:
+        """Of each reader, the sizes of its full examples; None where some differ."""
         chunks = [(solution.configuration.denoiser, solution.full.length) for solution in self.solutions]
         follow = all(denoiser.lengths_follow_noise for denoiser, _ in chunks)
         are_fixed = follow and all(len(set(denoiser.noise_range(length))) == 1 for denoiser, length in chunks)
@@ -166,16 +147,18 @@ class Text:
         return ranges
 
     def sizes(self, ranges: Ranges, keys: np.ndarray) -> np.ndarray:
+        """How long the features of tokens of examples are, [n, features] int64, without reading tokens."""
         return sizes_of(self.recipes, self.tokens(ranges), keys)
 
     def read(self, ranges: Ranges, keys: np.ndarray) -> MadeText:
-        """Raises a ValueError for a token that is no text."""
+        """Reads examples. Raises a ValueError for a token that is no text."""
         ranges = self.tokens(ranges)
         tokens = (self.overlay or self.store).read_chunks(ranges.starts, ranges.stops)
         self._check(tokens)
         return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys))
 
     def origin(self, ranges: Ranges) -> Origin:
+        """Where examples are from."""
         ranges = self.tokens(ranges)
         if self.overlay is None:
             return Origin(*ranges[2:], np.zeros(len(ranges.of), bool))
@@ -183,9 +166,11 @@ class Text:
         return Origin(ranges.of[part], *places)
 
     def units_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The units [start, stop) of documents, [n] int64 each. Raises an IndexError where one is not there."""
         return self.store.ranges_of(documents)
 
     def units_with(self, document: int) -> tuple[np.ndarray, np.ndarray]:
+        """The inverse of `origin`: ranges of units that have tokens of a document, ascending, none is empty, [n] int64 both."""
         tokens = self.store.tokens_of(document)
         if self.overlay:
             return self.overlay.ranges_with(document)
@@ -193,17 +178,22 @@ class Text:
         return starts, stops
 
     def tokens_an_epoch(self) -> np.ndarray:
+        """How many tokens of each document the units have, all together, [documents] int64."""
         starts, stops = self.store.ranges_of(np.arange(self.store.documents))
         return stops - starts
 
     def without(self, documents: np.ndarray) -> Text:
+        """The same, but for the tokens of documents, [n] int64, ascending, which are read as those of others. No example is longer
+        than it is in its place. Raises a ValueError where there are no others."""
         return dataclasses.replace(self, overlay=Overlay(self.name, self.store, documents))
 
-    def read_by(self, readers: Sequence[Member]) -> Text:
+    def read_by(self, readers: Sequence[Task]) -> Text:
+        """The same data, read by some of its readers alone."""
         return dataclasses.replace(self, solutions=_solutions(readers))
 
     @property
     def identity(self) -> str:
+        """What is read, in few words, where it is in memory: others for other data."""
         return self._identity(hashlib.sha256())
 
     def _identity(self, found) -> str:
@@ -213,14 +203,17 @@ class Text:
 
     @property
     def described(self) -> Mapping[str, object]:
+        """What a fingerprint says of how units are made of documents."""
         return {}
 
     @property
     def size_words(self) -> Sequence[object]:
+        """All that decides how long each example is, the same in any process; None where it is not known to be the same again."""
         return [(), list(self.recipes)]
 
     @property
     def caches(self) -> Sequence[BlockCache]:
+        """What is read in blocks of units; none where files are local."""
         return [self.store] if isinstance(self.store, BlockCache) else []
 
     @cached_property
@@ -275,7 +268,10 @@ class Apart(Text):
 
 
 class MadeText(NamedTuple):
-    """Chunks that are read, see `kinds.Made`: the tokens of `ranges`, one range's after the other's."""
+    """Chunks that are read: the tokens of `ranges`, one range's after the other's.
+
+    `sizes`, [n, features] int64, are how long the features of tokens of each are; `images` are those of each, encoded.
+    """
 
     recipes: tuple[Any, ...]
     ranges: Ranges
@@ -285,6 +281,10 @@ class MadeText(NamedTuple):
     images: Sequence[Sequence[bytes]] = ()
 
     def write(self, rows: np.ndarray, places: np.ndarray, written: Mapping[str, np.ndarray]) -> None:
+        """Writes example i into row rows[i] of each feature of tokens, [rows, length], from place places[i, feature] on.
+
+        Ids are the tokenizer's own. Loss groups are written where `written` has them. `rows` are [n] int64, `places` [n, features].
+        """
         lengths = self.ranges.sizes
         starts = np.cumsum(lengths) - lengths
         for recipe_, of in by_kind(self.recipes, self.ranges.kinds):

@@ -22,7 +22,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from ul2_tasks.corpus.documents import Bound, beginning_of, of_parts, stored
 from ul2_tasks.corpus.token_batches import Documents, document_shards
 from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.permutation import keyed, permute
-from ul2_tasks.random_access.kinds import Kind, Task
+from ul2_tasks.random_access.corpora import Kind
+from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import (
     NO_END,
     MemberSchedule,
@@ -73,17 +74,6 @@ class Window(NamedTuple):
     step: int = 1
 
 
-class Feed(Protocol):
-    """A corpus of a stream."""
-
-    @property
-    def numbering(self) -> Numbering:
-        """Of some of it, which tells how many rows its examples make."""
-
-    def window(self, place: Place) -> Window | None:
-        """The window that begins at a place; None where the last epoch has ended."""
-
-
 class Host(NamedTuple):
     """Which host reads a stream, of how many; how many epochs, None for no end; with which seed, and whether in a random order."""
 
@@ -102,7 +92,7 @@ class Held:
     host: Host
 
     def window(self, place: Place) -> Window | None:
-        """All of it."""
+        """The window that begins at a place, here all; None where the last epoch has ended."""
         host, hosts, epochs = self.host[:3]
         stop = NO_END if epochs is None else len(range(host, self.numbering.first_of(epochs), hosts))
         return None if place.passes else Window(self.numbering, stop, Place(1), host, hosts)
@@ -231,7 +221,7 @@ class Stream:
     Elements are examples, or packed rows if the numberings are.
     """
 
-    def __init__(self, feeds: Sequence[Feed], stages: Sequence[tuple[int, Mapping[int, float]]]):
+    def __init__(self, feeds: Sequence[Held | Windows], stages: Sequence[tuple[int, Mapping[int, float]]]):
         self.feeds = tuple(feeds)
         elements = [_elements_per_example(feed.numbering) for feed in feeds]
         mixed = (
@@ -331,7 +321,7 @@ class Corpora:
         }
         return Stream(feeds, list(stages.items()))
 
-    def _feed(self, members: Sequence[Task], host: Host, budgets: Mapping[str, int | None] | None) -> Feed:
+    def _feed(self, members: Sequence[Task], host: Host, budgets: Mapping[str, int | None] | None) -> Held | Windows:
         """How the corpus of these tasks is read."""
 
         def number(kind: Kind, seed: int) -> Numbering:

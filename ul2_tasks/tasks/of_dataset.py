@@ -8,7 +8,6 @@ padded or packed as SeqIO packs, and converted, many at a time. Nothing of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 import numpy as np
 import seqio
@@ -18,34 +17,14 @@ from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, PROMPT_COMPLETIO
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.datasets import facts_of
 from ul2_tasks.tasks.graphs import no_autograph, python_op
+from ul2_tasks.tasks.tf_data import Reading
 
 _AT_A_TIME = 128  # examples, and rows
 # Rows as `random_access.batches.make_batch` gives them, how many tokens each has where it is known, and the number of the first.
 Convert = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray] | None, int], dict[str, np.ndarray]]
 
 
-class RowSource(Protocol):
-    """What makes the rows of a dataset, see `Facts.rows`."""
-
-    @property
-    def tasks(self) -> Any:
-        """The tasks of the mixture, `random_access.tasks.TaskInfo`, which `task_id` counts from 0."""
-
-    def rows(
-        self,
-        lengths: Mapping[str, int],
-        pack: bool,
-        convert: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]],
-        with_task_id: bool = False,
-    ) -> tf.data.Dataset | None:
-        """The arrays that `convert` makes of a batch of rows, row by row; None where there are no rows of these lengths.
-
-        `lengths` are those of the rows of each feature, in tokens; `with_task_id` adds "task_id", see
-        `random_access.batches.make_batch`.
-        """
-
-
-def row_source(ds: tf.data.Dataset) -> RowSource | None:
+def row_source(ds: tf.data.Dataset) -> Reading | None:
     """What makes the rows of a dataset, if it has that. Refuses images, whose placeholders would be left."""
     if isinstance(ds.element_spec, Mapping) and IMAGES in ds.element_spec:
         raise ValueError("the examples must have no images with this converter. Use T5Gemma2Collator.")

@@ -153,7 +153,8 @@ class UL2Mixture(seqio.Mixture):
         Prompt-completion pairs keep their masks. The targets of all other tasks are then in the loss group
         `example_features.TEXT`.
 
-        Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates.
+        Raises a ValueError where a task has no such split. SeqIO would leave that task out, and so mix the others at other rates. A
+        task of SeqIO must have a cache to use, and no feature that tasks of texts do not have.
         """
         del compute_stats_empirically, log_mixing_proportions
         check_splits(self, split)
@@ -179,49 +180,19 @@ class UL2Mixture(seqio.Mixture):
         self._check_compatible_features()
         if not others:
             return _marked(reading.dataset(), marks)
-        common = sequence_length, split, use_cached, shuffle, who.seed, shard_info, who.num_epochs
-        streams = [self.get_task_dataset(task, kept | marks, *common, trim_output_features, try_in_mem_cache) for task in others]
+        common = sequence_length, split, use_cached, shuffle
+        more: dict[str, Any] = {"trim_output_features": trim_output_features, "try_in_mem_cache": try_in_mem_cache}
+        more |= {"seed": who.seed, "shard_info": shard_info, "num_epochs": who.num_epochs}
+        streams = []
+        for task in others:
+            _check_cached(task, use_cached)
+            streams.append(_marked(_as_ours(task.get_dataset(*common, **more), task, kept | marks), marks))
         shares = [sum(rates[task.name] for task in ours), *(self.get_rate(task) for task in others)]
         seed = 42 if who.seed is None and not shuffle else who.seed
         mixed = sample_examples([_marked(reading.dataset(), marks), *streams], shares, seed)
         buffers_too = tf.data.Options()
         buffers_too.experimental_symbolic_checkpoint = False
         return with_id_shift(mixed.with_options(buffers_too), self.output_features["targets"].vocabulary)
-
-    def get_task_dataset(
-        self,
-        task: seqio.Task,
-        output_feature_keys: Collection[str],
-        sequence_length: Mapping[str, int] | None = None,
-        split: str = "train",
-        use_cached: bool = False,
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        num_epochs: int | None = None,
-        trim_output_features: bool = True,
-        try_in_mem_cache: bool = True,
-    ) -> tf.data.Dataset:
-        """See `seqio.Mixture.get_task_dataset`.
-
-        Raises a ValueError where a task of SeqIO has no cache to use, or hands on a feature that tasks of texts do not have.
-        """
-        common: dict[str, Any] = {
-            "sequence_length": sequence_length,
-            "split": split,
-            "use_cached": use_cached,
-            "shuffle": shuffle,
-            "seed": seed,
-            "shard_info": shard_info,
-            "num_epochs": num_epochs,
-        }
-        if is_ours(task):
-            marks = MARKS if task.has_masks else MARKS.intersection(output_feature_keys)
-            return _marked(task.get_dataset(**common, features={*output_feature_keys, *marks}), marks)
-        marks = MARKS.intersection(output_feature_keys)
-        _check_cached(task, use_cached)
-        dataset = task.get_dataset(**common, trim_output_features=trim_output_features, try_in_mem_cache=try_in_mem_cache)
-        return _marked(_as_ours(dataset, task, output_feature_keys), marks)
 
 
 def is_ours(task: seqio.Task) -> bool:

@@ -75,13 +75,16 @@ class Reading:
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
-        """See `of_dataset.RowSource`."""
+        """The tasks of the mixture, which `task_id` counts from 0."""
         return tasks_of(members_of(self.numbering))
 
     def rows(
         self, lengths: Mapping[str, int], pack: bool, convert: Callable[[Arrays], Arrays], with_task_id: bool = False
     ) -> tf.data.Dataset | None:
-        """See `of_dataset.RowSource`."""
+        """The arrays that `convert` makes of a batch of rows, row by row; None where there are no rows of these lengths.
+
+        `lengths` are those of the rows of each feature, in tokens; `with_task_id` adds "task_id", see `batches.make_batch`.
+        """
         if lengths != self.sequence_length:
             return None
         numbering, form = self.numbering.in_rows(lengths) if pack else self.numbering, Form(lengths, convert, with_task_id)

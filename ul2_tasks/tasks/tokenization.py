@@ -52,7 +52,8 @@ def tokenize(
         numbers = numbers[: tf.size(are_whole)]
         return {"targets": tokens, "document": _document_names(numbers, batch["text"], are_whole, of_corpus)}
 
-    return unbatch(batches.map(named, num_parallel_calls=tf.data.AUTOTUNE))
+    documents = batches.map(named, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    return documents.map(lambda document: {**document, "targets": tf.ensure_shape(document["targets"], [None])})
 
 
 @no_autograph
@@ -65,27 +66,6 @@ def _document_names(numbers: tf.Tensor, texts: tf.Tensor, are_whole: tf.Tensor, 
     ids = tf.strings.as_string(tf.bitcast(tf.fingerprint(texts), tf.int64))
     endings = tf.where(numbers == 0, f"/{as_json(settings)}", "")
     return tf.strings.join([tf.where(are_whole, ids, SKIPPED), f"/{digest(settings)}", endings])
-
-
-@no_autograph
-def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The documents of batches one by one, as `tf.data.Dataset.unbatch` gives them.
-
-    The batches are of {"targets": RaggedTensor [documents, tokens], ..: [documents]}.
-    """
-
-    def documents(batch: Mapping[str, tf.Tensor | tf.RaggedTensor]) -> tf.data.Dataset:
-        tokens = batch["targets"]
-        flat, splits = tokens.flat_values, tokens.row_splits
-        rest = {key: value for key, value in batch.items() if key != "targets"}
-
-        def document(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            own = {key: value[number] for key, value in rest.items()}
-            return {"targets": flat[splits[number] : splits[number + 1]], **own}
-
-        return tf.data.Dataset.range(tokens.nrows()).map(document)
-
-    return batches.flat_map(documents)
 
 
 def _encode(

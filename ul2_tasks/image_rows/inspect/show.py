@@ -27,6 +27,7 @@ from ul2_tasks.images import elements
 from ul2_tasks.images.elements import Image, letters
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.inspect.printing import shown_problems, visible
+from ul2_tasks.inspect.run import numbers_of_step
 
 _KNOWN_COLOURS = {"text": "#af5f00", "vit": "#0087af", "clean": "#008700", "noised": "#d700af"}
 _COLOURS = collections.defaultdict(lambda: "#875fd7", _KNOWN_COLOURS)  # the others are of your own kinds
@@ -112,7 +113,7 @@ def draw_rows(
     of its layout), "file", "record" and "epoch", and what `_plain` has.
     """
     rows, first = ImageRows(recipe), 0
-    for number in _numbers(step, batch_size, host)[:count]:
+    for number in numbers_of_step(step, batch_size, host or (0, 1))[:count]:
         while number >= first + len(rows):
             first, rows = first + len(rows), rows.epoch(rows.number + 1)
         samples = rows.locate(number - first)
@@ -133,7 +134,7 @@ def show_rows(
     recipe: Recipe, step: int, batch_size: int | None, host: tuple[int, int] | None, count: int, console: Console
 ) -> None:
     """Prints them."""
-    numbers, whole = _numbers(step, batch_size, host), _numbers(step, batch_size, None)
+    numbers, whole = numbers_of_step(step, batch_size, host or (0, 1)), numbers_of_step(step, batch_size)
     of_host = f"; host {host[0]} of {host[1]} has those whose number mod {host[1]} is {host[0]}" if host else ""
     console.print(Text(f"step {step}, batch of {len(whole):,}: rows {whole[0]} to {whole[-1]}{of_host}"))
     for row in draw_rows(recipe, step, batch_size, host, count):
@@ -156,16 +157,6 @@ def find_rows(recipe: Recipe, record: str, epochs: int, batch_size: int | None) 
         first += len(rows)
     console.print(Text(f"{first:,} rows in {epochs} epoch{'s' if epochs > 1 else ''}; {visible(record)} is in {len(found):,}"))
     console.print(Text("\n".join(found) or "It was skipped, or all of it is dropped: `ul2 show --source` says which."))
-
-
-def _numbers(step: int, batch_size: int | None, host: tuple[int, int] | None) -> range:
-    """The numbers of the rows of a step, over all epochs."""
-    if batch_size is None:
-        raise ValueError("a step needs a batch size, and there is none. Pass --batch_size.")
-    index, hosts = host or (0, 1)
-    if batch_size % hosts:
-        raise ValueError(f"the number of hosts must divide the batch of {batch_size}, got {hosts}.")
-    return range(step * batch_size + index, (step + 1) * batch_size, hosts)
 
 
 def _counts(recipe: Recipe, samples: Sequence[Placed]) -> dict[str, int]:
