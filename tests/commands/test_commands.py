@@ -334,6 +334,12 @@ def test_a_folder_without_the_cache_that_is_asked_for_is_told_alike(tmp_path):
             assert (done.exit_code, f"'{tmp_path}'" in done.stderr) == (2, True), done.stderr
 
 
+def test_a_glob_that_the_shell_has_opened_is_told_by_its_first_file():
+    done = ul2("doctor", "mine", "--corpus", *(f"{number}.jsonl" for number in range(1000)))
+    assert done.exit_code == 2
+    assert "got 999 more, the first '1.jsonl'. Quote a glob" in done.stderr
+
+
 def test_the_record_in_the_folder_of_a_run_says_all_of_it(folder, tmp_path):
     corpus = str(folder / "texts" / "a.jsonl")
     what = ["--corpus", corpus]

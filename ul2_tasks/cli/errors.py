@@ -25,6 +25,8 @@ _LIBRARIES = ("<", *{f"{sysconfig.get_path(each)}{os.sep}" for each in ("stdlib"
 class Command(click.Command):
     """A command that turns exceptions into sentences, unless --debug asks for tracebacks."""
 
+    allow_extra_args = True  # click's own error lists all of them
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.params.append(click.Option(["--debug"], is_flag=True, help="Show tracebacks and the logs of TensorFlow and Beam."))
@@ -34,6 +36,11 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> object:
         debug = context.params.pop("debug")
+        if more := context.args:
+            raise click.UsageError(
+                f"arguments must be those of {self.name}, got {len(more):,} more, the first {more[0]!r}. Quote a glob: --corpus"
+                " 'texts/*.jsonl'."
+            )
         try:
             if not debug:
                 _quiet_libraries()

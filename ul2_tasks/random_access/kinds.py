@@ -21,7 +21,6 @@ from ul2_tasks.tokenizers.base import Vocabulary
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
-    from ul2_tasks.random_access.corpora import Kind
 
 
 class Origin(NamedTuple):
@@ -49,7 +48,7 @@ class Task:
     rate: float
     features: Mapping[str, Feature]
     vocabulary: Vocabulary
-    kind: Callable[[Sequence[Task], Columns], Kind]
+    kind: Callable[[Sequence[Task], Columns], Any]
     described: Mapping[str, object]
     denoiser: str = ""
     block_shuffle: BlockShuffle | None = None
