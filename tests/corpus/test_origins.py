@@ -16,8 +16,8 @@ from tests.images.image_support import image
 from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.build_cache import build
 from ul2_tasks.export.megatron import write_megatron
-from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.sources.tokens import TokenSource
 from ul2_tasks.store.provenance import Origin, hash_of
 
 TEXTS = [f"{number}: " + "one two three four five six seven. " * (number % 5) for number in range(300)]
@@ -148,7 +148,7 @@ def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cach
     corpus = ul2_tasks.Mixture("origins", source, on_error="skip").corpus([str(tmp_path / "CACHE")] if use_cached else [])
     written = write_megatron(corpus, str(tmp_path / "MEGATRON"), "train", use_cached=use_cached)
     expected = origins_of(folder)
-    store = MegatronSource({"train": written["prefix"]}).store("train")
+    store = TokenSource("megatron", {"train": written["prefix"]}).store("train")
     found = store.provenance
     assert found.of(range(len(found))) == expected
     assert found.files == [str(path) for path in paths]

@@ -25,6 +25,7 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sources import token_files
 from tests.support import records_of
 from ul2_tasks import open_image_text, open_source
 from ul2_tasks.sources import formats, records
@@ -136,6 +137,7 @@ CASES = {
     "a.tar": (write_samples, {}, TEXTS),
     "a.csv": (functools.partial(write_csv, texts=OF_CELLS), {}, OF_CELLS),
     "a.csv.zst": (lambda path: path.write_bytes(zstd.compress((path.parent / "a.csv").read_bytes())), {}, OF_CELLS),
+    "a.mds": (lambda path: path.mkdir() or token_files.mds(path, TEXTS, "str"), {}, TEXTS),
     "hf:saved": (write_saved, {}, TEXTS),
     "hf:hub": (write_hub_layout, {}, [text for shard in range(4) for text in TEXTS[shard::4]]),
     "dataset:rows": (write_saved, {}, TEXTS),
@@ -512,15 +514,6 @@ def test_places_of_texts_outside_of_an_arrow_file_are_told_and_do_not_end_the_pr
     source = open_source(str(path), id_key="id", validation=0.5)
     (found,) = (problem for split in source.splits for problem in problems(source, split=split))
     assert found.startswith(f"{path}: is corrupt")
-
-
-def test_tokens_of_others_are_refused_at_once_and_megatrons_are_named(tmp_path):
-    write_json(tmp_path / "a.jsonl", [[5, 6], [8]])
-    pq.write_table(pa.table({"text": [[5, 6], [8]]}), tmp_path / "a.parquet")
-    np.save(tmp_path / "a.npy", np.arange(9))
-    for name in ("a.jsonl", "a.parquet", "a.npy"):
-        with pytest.raises(ValueError, match="'megatron:PREFIX'"):
-            open_source(tmp_path / name).list_shards("train")
 
 
 @pytest.mark.parametrize("name", ["hf", "tfds", "megatron"])

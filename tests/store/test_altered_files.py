@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -26,6 +27,7 @@ import ul2_tasks
 from tests.chat.test_register_chat import CONVERSATIONS
 from tests.chat.test_register_chat import write_jsonl as write_conversations
 from tests.image_sources import write_tar
+from tests.sources import token_files
 from tests.sources.test_sources import write_arrow_stream
 from tests.support import write_jsonl
 from ul2_tasks.cli import main
@@ -117,6 +119,7 @@ def altered_lines(content: bytes, draw: random.Random) -> bytes:
 TEXTS = [text[:400] for text in ul2_tasks.embedded_documents()[:12]]
 RECORDS = [{"text": text, "id": f"id {number}", "n": number, "meta": {"a": [1, None]}} for number, text in enumerate(TEXTS)]
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
+IDS = [[*range(5, 60)]] * 12
 IMAGE_TOKENS = ul2_tasks.ImageTokens(boi_id=262, image_id=263, eoi_id=264, image_seq_length=4)
 
 
@@ -209,6 +212,12 @@ def read_pair(folder: pathlib.Path, number: int) -> None:
     assert [(examples[index], examples.locate(index)) for index in range(5)]
 
 
+def read_tokens(name: str, folder: pathlib.Path, number: int) -> None:
+    source = ul2_tasks.open_source(token_files.CASES[name].spec.format(folder))
+    examples = ul2_tasks.examples(ul2_tasks.Mixture("altered", source, "bytes"), LENGTHS)
+    assert [(examples[index], examples.locate(index)) for index in range(5)]
+
+
 def write_export(format: str) -> Callable[[pathlib.Path], object]:
     options = ("--lengths", "64,64", "--max_examples", 40, "--shards", 1)
     return lambda folder: ul2("export", "ul2", "--format", format, *options, "--output", folder)
@@ -254,6 +263,10 @@ KINDS = {
     "parquet": Kind(write_corpus("corpus.parquet", as_parquet(RECORDS)), read_corpus),
     "arrow": Kind(lambda folder: write_arrow_stream(folder / "corpus.arrow", TEXTS), read_corpus),
     "megatron's pair": Kind(write_pair, read_pair, names="*.[bi]*"),
+    **{
+        name: Kind(functools.partial(token_files.CASES[name].write, documents=IDS), functools.partial(read_tokens, name))
+        for name in ("flat of dolma", "datatrove, by bytes", "litdata, by bytes", "mds, by bytes")
+    },
     "cache": Kind(lambda folder: OWN.cache(str(folder)), read_cache, names="*/*"),
     "export, parquet": Kind(write_export("parquet"), read_export),
     "export, tfrecord": Kind(write_export("tfrecord"), read_export),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,19 +14,13 @@ from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.identity import cannot_tell
 from ul2_tasks.corpus.token_files import check_token_files
-from ul2_tasks.sources.megatron import MegatronSource
 from ul2_tasks.sources.records import Record
+from ul2_tasks.sources.tokens import TokenSource
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
-from ul2_tasks.tokenizers.special_ids import (
-    SpecialTokensRequest,
-    vocabulary_identity,
-)
-
-if TYPE_CHECKING:
-    pass
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, TextIds, vocabulary_identity
 
 _SHOWN = 10  # tokens in an error
 
@@ -74,18 +68,28 @@ class Encoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """The `Encoder` of texts."""
+    """The `Encoder` of texts, and of documents that are ids of tokens already."""
 
     columns: ClassVar[Mapping[str, np.dtype]] = {}
     counts_ids = False
     read_as: ClassVar[tuple[str, dict[str, int]]] = ("mix", {"inputs": 512, "targets": 512})
 
     def encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
-        """See `Encoder.encode`. A text that is not UTF-8 is no document."""
-        problems = [record.problem.encode(errors="backslashreplace") for record in records]  # a path may be of any bytes
-        problems = find_problems(corpus.configuration.on_error, [record.text for record in records], problems)
-        texts = [b"" if problem else record.text for record, problem in zip(records, problems)]
-        return Encoded({TOKENS: encode_batch(corpus.tokenizer, texts)}, problems)
+        """See `Encoder.encode`. A text that is not UTF-8 is no document, and neither are ids that the vocabulary lacks."""
+        told = [_problem_of(record, corpus) for record in records]
+        problems = [problem.encode(errors="backslashreplace") for problem in told]  # a path may be of any bytes
+        texts = [b"" if record.is_ids else record.text for record in records]
+        problems = find_problems(corpus.configuration.on_error, texts, problems)
+        texts = [b"" if problem else text for text, problem in zip(texts, problems)]
+        tokens, lengths = encode_batch(corpus.tokenizer, texts)
+        if any(record.is_ids for record in records):
+            each, eos = np.split(tokens, np.cumsum(lengths)[:-1]), corpus.vocabulary.eos_id
+            for number, record in enumerate(records):
+                if record.is_ids and not problems[number]:
+                    ids = np.frombuffer(record.text, np.int32)
+                    each[number] = ids[: len(ids) - (ids[-1:] == eos).sum()]  # a denoiser's examples have their own EOS
+            tokens, lengths = np.concatenate(each), np.array([*map(len, each)], np.int64)
+        return Encoded({TOKENS: (tokens, lengths)}, problems)
 
     def hashed(self, record: Record) -> bytes:
         return record.text
@@ -95,6 +99,18 @@ class Texts:
 
     def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
         return {}
+
+
+def _problem_of(record: Record, corpus: Corpus) -> str:
+    """What is wrong with a record, such as ids that are no text of the vocabulary; empty for a document."""
+    if record.is_ids and not record.problem:
+        try:
+            corpus.text_ids.check(
+                np.frombuffer(record.text, np.int32), f"{record.where}:", "Register the vocabulary that made them"
+            )
+        except ValueError as error:
+            return str(error)
+    return record.problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,6 +153,12 @@ class Corpus:
         special = self.configuration.special_tokens.ids(self.vocabulary)
         return self.vocabulary.never_encoding(special | self.encoder.own_ids(self.vocabulary))
 
+    @cached_property
+    def text_ids(self) -> TextIds:
+        """The ids that its documents may have."""
+        padding = set() if self.vocabulary.uses_0 else {0}
+        return TextIds(self.vocabulary.vocab_size, self.configuration.special_tokens.ids(self.vocabulary) | padding)
+
     def check_keeps_out(self, task: str, special_tokens: SpecialTokensRequest) -> None:
         """Raises a ValueError where its text could become a special token of a task, which is of a mixture that shares the corpus.
 
@@ -174,7 +196,7 @@ class Corpus:
     @property
     def is_tokens(self) -> bool:
         """Whether the source has tokens, so that nothing is tokenized, and nothing is cached."""
-        return isinstance(self.source, MegatronSource)
+        return isinstance(self.source, TokenSource)
 
     @property
     def cache_dir(self) -> Any:
@@ -194,7 +216,7 @@ class Corpus:
         return folder
 
     def stored(self, split: str) -> Store:
-        """The documents of a corpus that is tokens; see `MegatronSource.documents`."""
+        """The documents of a corpus that is tokens; see `TokenSource.documents`."""
         vocabulary = self.vocabulary
         check_token_files(self.source, split, vocabulary_identity(vocabulary))
         return self.source.documents(split, vocabulary.vocab_size, vocabulary.eos_id)

@@ -11,7 +11,7 @@ from ul2_tasks.corpus.cached_files import COMPLETED
 from ul2_tasks.files.systems import exists, file_system, is_folder, is_local, names_in, place
 from ul2_tasks.jobs.manifest import load, missing_or_resized
 from ul2_tasks.jobs.shards import unfinished
-from ul2_tasks.sources.megatron import MegatronSource
+from ul2_tasks.sources.tokens import TokenSource
 
 _logger = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
@@ -20,13 +20,13 @@ _PARTS = "parts"  # what the name of the folder of a job ends with
 
 
 @functools.lru_cache(maxsize=64)
-def check_token_files(source: MegatronSource, split: str, vocabulary: str) -> None:
+def check_token_files(source: TokenSource, split: str, vocabulary: str) -> None:
     """Raises a ValueError where the pairs of a split are of a job that has not finished, or not as the manifest beside them says.
 
     `vocabulary` is the identity that the manifest has under this name, see `configuration.settings`. Of pairs without a manifest,
     as other tools write them, nothing is known.
     """
-    for pattern in source.patterns(split):
+    for pattern in source.patterns(split) if source.format == "megatron" else ():
         folders, _, name = pattern.rpartition("/")
         for folder in _folders(folders):
             _check_jobs(folder, name)

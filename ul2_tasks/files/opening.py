@@ -97,10 +97,13 @@ COMPRESSIONS: dict[str, Callable[..., Any]] = {
     ".bz2": functools.partial(_by_streams, decompressor=bz2.BZ2Decompressor),
     ".xz": functools.partial(_by_streams, decompressor=lzma.LZMADecompressor, padding=_XZ_PADDING),
     # Windows of any size, as `zstd --long=31` writes them, and not only of up to 128 MB.
-    ".zst": functools.partial(
-        _by_streams,
-        decompressor=functools.partial(zstd.ZstdDecompressor, options={zstd.DecompressionParameter.window_log_max: 31}),
+    ".zst": (
+        _zstd := functools.partial(
+            _by_streams,
+            decompressor=functools.partial(zstd.ZstdDecompressor, options={zstd.DecompressionParameter.window_log_max: 31}),
+        )
     ),
+    ".zstd": _zstd,
 }
 
 

@@ -123,8 +123,8 @@ def read_texts(path: str, keys: Sequence[str] = ()) -> list[Named]:
     found: list[tuple[int, int, Named]] = []
     for order, key in enumerate(dict.fromkeys(keys or ("text",))):
         for number, record in enumerate(read(segment, Layout(format, documents, key))):
-            if record.problem:
-                raise ValueError(f"--texts must have a text in each record, but {record.problem}. Pass --field, or fix the file.")
+            if problem := record.problem or (record.is_ids and f"{record.where}: is ids of tokens"):
+                raise ValueError(f"--texts must have a text in each record, but {problem}. Pass --field, or fix the file.")
             found.append((number, order, Named(_name(record, number, key, keys), record.text.decode())))
     if not found:
         raise ValueError(f"--texts must have a text, got {path!r}, which has none. Name another file.")

@@ -152,9 +152,9 @@ class Text:
 
     def read(self, ranges: Ranges, keys: np.ndarray) -> MadeText:
         """Reads examples. Raises a ValueError for a token that is no text."""
-        ranges = self.tokens(ranges)
+        ranges, given = self.tokens(ranges), ranges
         tokens = (self.overlay or self.store).read_chunks(ranges.starts, ranges.stops)
-        self._check(tokens)
+        self._check(tokens, given)
         return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys))
 
     def origin(self, ranges: Ranges) -> Origin:
@@ -221,9 +221,15 @@ class Text:
         reserved = frozenset().union(*(solution.special.reserved for solution in self.solutions))
         return TextIds(self.solutions[0].vocabulary.vocab_size, reserved)
 
-    def _check(self, tokens: np.ndarray) -> None:
+    def _check(self, tokens: np.ndarray, ranges: Ranges) -> None:
         if not _are_all(self._text_ids.table, tokens):
-            self._text_ids.check(tokens, repr(self.name), "Register it with the vocabulary that tokenized it.")
+            place, parts = int(np.argmin(self._text_ids.are_in(tokens))), self.origin(ranges)
+            lengths = parts.stops - parts.starts
+            token = int(np.repeat(parts.stops - np.cumsum(lengths), lengths)[place]) + place
+            (document,) = range(*self.store.documents_at(token, token + 1))
+            where = self.store.provenance.of([document])[0] if self.store.provenance else f"document {document}"
+            what = f"{self.name!r}, {where},"
+            self._text_ids.check(tokens, what, "Register it with the vocabulary that tokenized it.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ul2_tasks.files.opening import CorruptFileError, is_unreachable, open_file
-from ul2_tasks.sources.columns import columns_read
+from ul2_tasks.sources.columns import columns_read, is_ids
 from ul2_tasks.sources.files import Layout, Rows, Shard
 
 _ROWS_AT_A_TIME, _WHOLE_ROWS_AT_A_TIME = 128, 16
@@ -121,18 +122,22 @@ def _check_places(batch: pa.RecordBatch) -> None:
 def _of_batch(batch: pa.RecordBatch, layout: Layout, part: str, first: int, before: int) -> Rows:
     """The rows of a batch, of which the first has a number in its part of the file, and the part so many rows before it."""
     try:
-        found = _dictionaries(batch)
+        values = zip(*(_values(column, layout) for column in batch.columns))
+        found: list[Any] = [dict(zip(batch.schema.names, each)) for each in values]
     except (ValueError, OverflowError, pa.ArrowException):  # a text that is not UTF-8, or a time that Python does not have
         found = [_alone(batch.slice(row, 1), layout) for row in range(len(batch))]
     return ((_Row(part, number, before + number), row) for number, row in enumerate(found, first))
 
 
-def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The same as `to_pylist`, which takes several times as long for texts."""
-    if not {*batch.schema.types} <= {pa.string(), pa.large_string()}:
-        return batch.to_pylist()
-    values = zip(*(column.to_numpy(zero_copy_only=False).tolist() for column in batch.columns))
-    return [dict(zip(batch.schema.names, each)) for each in values]
+def _values(column: pa.Array, layout: Layout) -> list[Any]:
+    """The same as `to_pylist`, which takes several times as long for texts; lists of ids are views of one array."""
+    if column.type in (pa.string(), pa.large_string()):
+        return column.to_numpy(zero_copy_only=False).tolist()
+    if layout.as_json or not is_ids(column.type):
+        return column.to_pylist()
+    ends = np.cumsum(column.value_lengths().fill_null(0).to_numpy())
+    values = np.split(column.flatten().to_numpy(zero_copy_only=False), ends[:-1])
+    return [value if is_valid else None for value, is_valid in zip(values, column.is_valid().to_pylist())]
 
 
 def _alone(batch: pa.RecordBatch, layout: Layout) -> dict[str, Any] | ValueError:

@@ -11,9 +11,10 @@ from ul2_tasks.sources.dataset_objects import DatasetSource, datasets_by_split
 from ul2_tasks.sources.file_source import Files, FileSource
 from ul2_tasks.sources.files import Layout
 from ul2_tasks.sources.hugging_face import HuggingFaceSource
-from ul2_tasks.sources.megatron import PREFIX, MegatronSource
 from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.sources.splits import HashSplit
+from ul2_tasks.sources.tokens import TokenSource
+from ul2_tasks.store.token_formats import TOKENS
 
 if TYPE_CHECKING:
     from ul2_tasks.sources.dataset_objects import Datasets
@@ -28,6 +29,7 @@ def open_source(
     format: str | None = None,
     documents: str | None = None,
     eod: int | str | None = None,
+    dtype: str | None = None,
     as_json: bool = False,
 ) -> DataSource:
     """Returns a source of documents, for the argument `source` of `register`. Opens no file.
@@ -41,19 +43,22 @@ def open_source(
             "hf:NAME", "hf:NAME:CONFIG" or "hf:FOLDER": a dataset of Hugging Face's `datasets`, streamed.
             "tfds:NAME": a dataset of TensorFlow Datasets, such as "tfds:c4/en:3.1.0".
             "megatron:PREFIX": tokens, in PREFIX.bin and PREFIX.idx; a glob of such, a list, or a dictionary by split.
+            "datatrove:FILES", "flat:FILES", "litdata:FOLDER": tokens in other files, in the same ways.
             "embedded": the built-in corpus, Python's `help()` topics.
             a `Dataset` or `IterableDataset` of `datasets`, which is the split `train`; or a `DatasetDict` or dictionary of them.
             any `seqio.DataSource`, once SeqIO is imported.
-        text_key: the field, column or feature that holds the text; by default "text". An open source has its own.
+        text_key: the field, column or feature that holds the text, or lists of ids of tokens; by default "text". An open source has
+            its own.
         id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
             use it; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
             in the same split on every machine and in every order.
-        format: of files, "text", "jsonl", "csv", "parquet", "arrow", "tfrecord" or "tar"; by default what their names end
+        format: of files, "text", "jsonl", "csv", "parquet", "arrow", "tfrecord", "tar" or "mds"; by default what their names end
             with.
         documents: the documents of text files: "line", "file", or "paragraph", which ends at blank lines. Text files need it, and
             other files do not support it.
-        eod: of "megatron:", the token that ends each document and is removed; see `MegatronSource`.
+        eod: of "megatron:" and the like, the token that ends each document and is removed; see `TokenSource`.
+        dtype: of the tokens of "flat:" files, or of those in a field of bytes: "uint16", "uint32", "int32" or "int64".
         as_json: of files, of "hf:" and of `datasets`, whether documents are conversations, as `register_chat` reads them: a value
             that is not a text, such as a list of messages, becomes JSON text, and the id may be in the JSON of `metadata_json`,
             too.
@@ -69,16 +74,19 @@ def open_source(
         raise ValueError(f"text_key must be that of the open source {own}, {opened_with!r}, got {text_key!r}. Leave it out.")
     if id_key is not None and validation is None and (own or not as_json):
         raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
+    if dtype not in (None, "uint16", "uint32", "int32", "int64"):
+        raise ValueError(f"dtype must be that of the tokens, 'uint16', 'uint32', 'int32' or 'int64', got {dtype!r}.")
     named, text_key = None if text_key == "text" else text_key, text_key or opened_with or "text"
-    if (prefixes := _megatron_prefixes(spec)) is not None:
-        _check_left_out(spec, "'megatron:' tokens", validation=validation, format=format, documents=documents, text_key=named)
-        return MegatronSource(prefixes, eod)
-    _check_left_out(spec, "sources without 'megatron:'", eod=eod)
+    if tokens := _tokens(spec):
+        _check_left_out(spec, "files of tokens", validation=validation, format=format, documents=documents, text_key=named)
+        _check_left_out(spec, "files that say it themselves", dtype=dtype if tokens[0] != "flat" else None)
+        return TokenSource(*tokens, eod, dtype)
+    _check_left_out(spec, f"sources without a prefix of tokens, {' '.join(f'{name}:' for name in TOKENS)}", eod=eod)
     held, text = datasets_by_split(spec), spec if isinstance(spec, str) else ""
     kind, colon, name = text.partition(":")
-    layout = Layout(format, documents, text_key, id_key, as_json)
+    layout = Layout(format, documents, text_key, id_key, as_json, dtype)
     if own or held or text == "embedded" or (kind == "hf" and colon):  # a folder may be called "hf"
-        _check_left_out(spec, "sources that are not files", format=format, documents=documents)
+        _check_left_out(spec, "sources that are not files", format=format, documents=documents, dtype=dtype)
     if own:
         source: DataSource = own
     elif held:
@@ -109,20 +117,21 @@ def open_source(
     return split
 
 
-def _megatron_prefixes(spec: object) -> dict[str, list[str]] | None:
-    """The prefixes of each split, where a specification is of "megatron:" throughout; otherwise None. A mixture is refused."""
+def _tokens(spec: object) -> tuple[str, dict[str, list[str]]] | None:
+    """The format and the files of each split of a specification of tokens; of anything else None. A mixture is refused."""
     by_split = spec if isinstance(spec, Mapping) else {"train": spec}
     names: dict[str, list[Any]] = {
         split: list(each) if isinstance(each, list | tuple) else [each] for split, each in by_split.items()
     }
-    is_megatron = [isinstance(name, str) and name.startswith(PREFIX) for each in names.values() for name in each]
-    if not any(is_megatron):
+    kinds = {next((kind for kind in TOKENS if str(name).startswith(f"{kind}:")), "") for each in names.values() for name in each}
+    if not any(kinds):
         return None
-    if not all(is_megatron):
+    if len(kinds) > 1:
         raise ValueError(
-            f"source must be either text or 'megatron:' tokens, got {spec!r}. Register text and tokens separately, and mix them."
+            f"source must be either text or tokens of one format, got {spec!r}. Register each of them separately, and mix them."
         )
-    return {split: [name.removeprefix(PREFIX) for name in each] for split, each in names.items()}
+    (kind,) = kinds
+    return kind, {split: [name.removeprefix(f"{kind}:") for name in each] for split, each in names.items()}
 
 
 def _check_left_out(spec: object, what: str, **arguments: object) -> None:

@@ -52,5 +52,11 @@ def _other_kind(kind: pa.DataType, layout: Layout) -> str | None:
     """The type of a column in words, where its values are no documents."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_read = any(is_kind(kind) for is_kind in _TEXT_KINDS) or (layout.as_json and pa.types.is_nested(kind))
+    is_read = any(is_kind(kind) for is_kind in _TEXT_KINDS) or (pa.types.is_nested(kind) if layout.as_json else is_ids(kind))
     return None if is_read else str(kind)
+
+
+def is_ids(kind: pa.DataType) -> bool:
+    """Whether the values of a column are lists of integers."""
+    are_lists = any(is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    return are_lists and pa.types.is_integer(kind.value_type)

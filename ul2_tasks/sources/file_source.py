@@ -12,6 +12,7 @@ from ul2_tasks.sources import files, formats
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields
 from ul2_tasks.sources.files import Layout, Shard
+from ul2_tasks.sources.mds import with_shards
 from ul2_tasks.sources.records import Record, read
 
 Files = str | os.PathLike | Sequence[str | os.PathLike]
@@ -92,7 +93,7 @@ class FileSource(RecordSource):
     def _list(self, split: str) -> tuple[dict[str, tuple[int, str]], Layout]:
         if split not in self._listed:
             found = listing.listed(self._files[split])
-            paths = [*found]
+            paths = with_shards([*found])
             if self._layout.as_json:
                 paths = _without_manifests(paths, self._files[split])
             format = self._formats[split] = self._layout.format or formats.format_of(paths)

@@ -14,7 +14,7 @@ METADATA = "metadata_json"  # a field of conversations, with JSON in which the i
 MESSAGES = "messages"  # the field of a conversation's messages, whatever its record calls it
 MESSAGES_JSON, SYNTH_ID = "messages_json", "synth_id"  # fields that go together in data sets of conversations
 INPUT_MANIFEST = "manifest.json"  # in a folder of conversations, which says what they are, and has none
-OF_TOKENS = "Of files of tokens, the pairs of Megatron-LM are read, as 'megatron:PREFIX'; write others as such, or as text."
+OF_TOKENS = "Files of tokens are read as 'megatron:PREFIX', 'datatrove:FILES', 'flat:FILES' or 'litdata:FOLDER'."
 MAX_SHARDS = 64  # fewer files than this are split, so that hosts, workers and denoisers have enough shards to share
 
 
@@ -43,6 +43,7 @@ class Layout:
         id_key: the one that holds the document's id; None where no id is wanted.
         as_json: whether documents are conversations: a value that is no text, such as a list of messages, is taken, and the id
             may be in the JSON of `METADATA`, too.
+        dtype: that of the ids of tokens that are in bytes; None where these are a text.
         whole: whether rows are read whole, and none of their fields is asked for.
     """
 
@@ -51,6 +52,7 @@ class Layout:
     text_key: str = "text"
     id_key: str | None = None
     as_json: bool = False
+    dtype: str | None = None
     whole: bool = False
 
     @property

@@ -27,6 +27,8 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
 from ul2_tasks.files.opening import COMPRESSIONS, CORRUPT, is_unreachable, open_file
 from ul2_tasks.files.systems import parallel_map
 from ul2_tasks.sources.arrow import arrow_batches, arrow_rows, parquet_groups, parquet_rows, schema_of
@@ -34,6 +36,7 @@ from ul2_tasks.sources.columns import ColumnsError, check_kind, no_texts
 from ul2_tasks.sources.csv_files import csv_records
 from ul2_tasks.sources.files import MAX_SHARDS, OF_TOKENS, At, Layout, Rows, Shard
 from ul2_tasks.sources.lines import Line, json_rows, lines_in, ranges, text_rows
+from ul2_tasks.sources.mds import mds_rows
 from ul2_tasks.sources.tar import tar_rows
 from ul2_tasks.sources.tfrecords import tfrecord_rows
 
@@ -75,6 +78,7 @@ FORMATS: Mapping[str, Format] = {
     "tfrecord": Format((".tfrecord", ".tfrecords"), tfrecord_rows),
     "tar": Format((".tar",), tar_rows, looked_at=0),
     "csv": read_whole((".csv",), csv_records),
+    "mds": Format((".mds",), mds_rows),
 }
 _FORMAT_OF = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 
@@ -151,7 +155,7 @@ def fields(shard: Shard, layout: Layout) -> list[str] | None:
     read = itertools.islice(rows(shard, dataclasses.replace(layout, whole=True)), looked_at)
     found: list[dict[str, Any]] = [row for _, row in read if isinstance(row, dict)]
     values = [row[layout.text_key] for row in found if row.get(layout.text_key) is not None]
-    kinds = (str, bytes, list, Mapping) if layout.as_json else (str, bytes)
+    kinds = (str, bytes, list, Mapping) if layout.as_json else (str, bytes, list, np.ndarray)
     if values and not any(isinstance(value, kinds) for value in values):
         raise no_texts(shard.path, layout, f"a value of type {type(values[0]).__name__}")
     return sorted({key for row in found for key in row}) or None

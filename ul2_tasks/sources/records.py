@@ -7,8 +7,10 @@ A record that cannot be read, or a file whose rest cannot, gives a record too, w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from ul2_tasks.example_features import TEMPLATE_FIELDS
 from ul2_tasks.scalars import is_empty
@@ -28,7 +30,8 @@ class Record(NamedTuple):
     `str(where)` is the place of the document, if it is known, and `where.row` its row, see `At`. `value` is what JSON or Arrow has
     in place of a text, see `Layout.as_json`.
 
-    `unread` are the names of the fields of a conversation's record that nothing reads.
+    `unread` are the names of the fields of a conversation's record that nothing reads. With `is_ids` the text is tokenized already:
+    it is the bytes of ids, int32.
     """
 
     text: bytes = b""
@@ -37,10 +40,15 @@ class Record(NamedTuple):
     where: object = ""
     value: object = None
     unread: tuple[str, ...] = ()
+    is_ids: bool = False
 
     @property
     def as_text(self) -> bytes:
-        """The document as a text: where it has a value, that as JSON."""
+        """The document as a text: where it has a value, that as JSON. Raises a ValueError where it is tokenized already."""
+        if self.is_ids:
+            raise ValueError(
+                f"{self.where}: must be a text, got ids of tokens. Read the mixture NAME_mix, or cache it by `ul2 cache`."
+            )
         return self.text if self.value is None else json.dumps(self.value).encode()
 
     @property
@@ -110,6 +118,10 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Rec
     text = row[layout.text_key]
     if layout.as_json and isinstance(text, list | Mapping):
         return _with_id(Record(where=where, value=text), row, layout)
+    if isinstance(text, list | np.ndarray) or (isinstance(text, bytes) and layout.dtype):
+        if (ids := _ids(text, layout)) is None:
+            return _with_problem(f"{layout.text_key!r} must be a text, or a list of integers, got others", where, row, layout)
+        return _with_id(Record(ids.tobytes(), where=where, is_ids=True), row, layout)
     if isinstance(text, str):
         try:
             text = text.encode()
@@ -124,6 +136,20 @@ def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Rec
         except UnicodeDecodeError as error:
             return _with_problem(f"is not UTF-8, {error.reason} at byte {error.start}", where, row, layout)
     return _with_id(Record(text, where=where), row, layout)
+
+
+def _ids(value: Sequence | np.ndarray | bytes, layout: Layout) -> np.ndarray | None:
+    """The ids of tokens, [n] int32; one beyond its range is at an end of it. None of what is no list of integers."""
+    try:
+        found = np.frombuffer(value, layout.dtype) if isinstance(value, bytes) else np.asarray(value)
+    except (ValueError, OverflowError):  # bytes of half an id; lists of several lengths
+        return None
+    if found.shape == (0,):
+        return np.zeros(0, np.int32)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        return None
+    limits, own = np.iinfo(np.int32), np.iinfo(found.dtype)
+    return np.clip(found, max(limits.min, own.min), min(limits.max, own.max)).astype(np.int32)
 
 
 def _with_id(record: Record, row: Mapping[str, object], layout: Layout) -> Record:

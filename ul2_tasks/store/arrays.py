@@ -36,6 +36,8 @@ def most_open(share: int) -> int:
 class MemoryArray:
     """Values in memory, [n], contiguous."""
 
+    begin = 0
+
     def __init__(self, values: np.ndarray):
         self.dtype, self.values, self.address = values.dtype, values, _address_of(values)
 
@@ -44,23 +46,24 @@ class MemoryArray:
 
 
 class MappedArray(MemoryArray):
-    """The values of a local file, as a memory map. It has one at least.
+    """The values of a local file from a byte on, as a memory map. The file is not empty.
 
     `unread` is how many of its bytes were not read yet, if none was read twice.
     """
 
-    def __init__(self, path: str, dtype: np.dtype):
+    def __init__(self, path: str, dtype: np.dtype, begin: int = 0):
         _MAPPED.add(self)
         self.map = _map(path)
         self.unread = len(self.map)
-        super().__init__(np.frombuffer(self.map, dtype))
+        super().__init__(np.frombuffer(self.map, dtype, offset=begin))
+        self.begin = begin
 
 
 class FileArray:
-    """All values of a file that is not mapped. Nothing of it is open between two reads."""
+    """All values of a file, from a byte on, that is not mapped. Nothing of it is open between two reads."""
 
-    def __init__(self, path: str, dtype: np.dtype):
-        self.path, self.dtype, self._count = path, dtype, size(path) // dtype.itemsize
+    def __init__(self, path: str, dtype: np.dtype, begin: int = 0):
+        self.path, self.dtype, self.begin, self._count = path, dtype, begin, (size(path) - begin) // dtype.itemsize
 
     def __len__(self) -> int:
         return self._count
@@ -70,10 +73,10 @@ Array: TypeAlias = MemoryArray | FileArray
 _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 
-def open_array(path: str, dtype: np.dtype) -> Array:
-    """All values of a file: memory-mapped if it is a local one, not empty, and this process does not have too many maps."""
+def open_array(path: str, dtype: np.dtype, begin: int = 0) -> Array:
+    """All values of a file from a byte on: memory-mapped if it is local, not empty, and this process has not too many maps."""
     may_map = is_local(path) and len(_MAPPED) < min(_MOST_MAPPED, most_open(4))
-    return MappedArray(path, dtype) if may_map and size(path) else FileArray(path, dtype)
+    return MappedArray(path, dtype, begin) if may_map and size(path) else FileArray(path, dtype, begin)
 
 
 def open_reader(path: str) -> Reader:
@@ -180,7 +183,8 @@ def _fetched(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, s
     if not may_be_cold.any() and not are_files.any():
         return {}
     widths = np.array([array.dtype.itemsize for array in arrays], np.int64)[numbers]
-    first_bytes, last_bytes = starts * widths, stops * widths
+    begins = np.array([array.begin for array in arrays], np.int64)[numbers]
+    first_bytes, last_bytes = begins + starts * widths, begins + stops * widths
     cold, in_files = np.flatnonzero(may_be_cold[numbers]), np.flatnonzero(are_files[numbers])
     _announce(arrays, numbers[cold], first_bytes[cold], last_bytes[cold])
     paths = [getattr(array, "path", "") for array in arrays]

@@ -1,6 +1,6 @@
-"""The `.idx` file of a pair: where the documents lie in the `.bin` file beside it.
+"""Where documents of tokens lie in a file: `Index`, and `MegatronIndex`, which the `.idx` file of a pair is.
 
-The format is that of Megatron's IndexedDataset (megatron-core, `megatron/core/datasets/indexed_dataset.py`). A `.bin` file has
+The format of a pair is Megatron's IndexedDataset's (megatron-core, `megatron/core/datasets/indexed_dataset.py`). A `.bin` file has
 the tokens of all sequences back to back. The `.idx` file, little-endian, of a `.bin` with the sequences [5 6 7] and [8 9]:
 
     bytes        type      what                                                        here, as uint16
@@ -35,34 +35,85 @@ DTYPES = {1: np.uint8, 4: np.int32, 8: np.uint16}  # Megatron's for ids are the 
 MAX_DOCUMENT = np.iinfo(np.int32).max  # tokens
 _CHECKED_AT_ONCE = 1 << 20
 _HEADER = struct.Struct("<9sQBQQ")
+_NO_ENDS = np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
+    """Where the documents of a file lie, back to back.
+
+    Attributes:
+        path: what errors name: the file that says where they lie.
+        file: the file of the tokens, which begin at the byte `begin`.
+        ends: [documents] int64, where each ends, counted in tokens.
+        made_with: the tokenizer, if that is said.
+    """
+
+    path: str
+    file: str
+    dtype: np.dtype
+    documents: int
+    ends: np.ndarray
+    begin: int = dataclasses.field(default=0, kw_only=True)
+    made_with: str = dataclasses.field(default="", kw_only=True)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """How many tokens each document has, [documents] integers."""
+        return np.diff(self.ends, prepend=0)
+
+    @cached_property
+    def pointers(self) -> np.ndarray:
+        """At which byte of all tokens each document begins, [documents] int64."""
+        return (self.ends - self.lengths) * self.dtype.itemsize
+
+    @cached_property
+    def tokens(self) -> int:
+        """How many tokens the file has."""
+        return int(self.ends[-1:].sum())
+
+    def check(self) -> None:
+        """Raises a ValueError unless documents lie back to back, in order."""
+        if (wrong := np.flatnonzero(self.lengths < 0)).size:
+            raise self._corrupt(f"document {wrong[0]} ends before it begins")
+
+    def places_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens [start, stop) of documents, [n] int64 in any order, among those of the file, [n] int64 each.
+
+        A file without them raises a ValueError.
+        """
+        starts = self.pointers[documents] // self.dtype.itemsize
+        stops = starts + self.lengths[documents]
+        if (wrong := (starts < 0) | (stops < starts) | (stops > self.tokens)).any():
+            number = int(wrong.argmax())
+            tokens = f"{starts[number]} to {stops[number]} of {self.tokens}"
+            raise self._corrupt(f"document {documents[number]} would be the tokens {tokens}")
+        return starts, stops
+
+    def _corrupt(self, reason: str) -> ValueError:
+        return ValueError(f"{self.path} is corrupt: {reason}. Write or copy it again.")
+
+
+@dataclasses.dataclass(frozen=True)
+class MegatronIndex(Index):
     """What an `.idx` file says. Nothing is read of its arrays until they are asked for; those of a local file are memory-mapped.
 
     `documents` is S, how many sequences there are, and `entries` D + 1, how many numbers the last array has.
     """
 
-    path: str
-    dtype: np.dtype
-    documents: int
     entries: int
     _read: Reader
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """[S] int32, how many tokens each document has."""
         return self._read("<i4", _HEADER.size, self.documents)
 
     @cached_property
     def pointers(self) -> np.ndarray:
-        """[S] int64, at which byte of the `.bin` file each document begins."""
         return self._read("<i8", _HEADER.size + 4 * self.documents, self.documents)
 
     @cached_property
     def tokens(self) -> int:
-        """How many tokens the `.bin` file has; documents lie in it back to back."""
         if not self.documents:
             return 0
         length = self._read("<i4", _HEADER.size + 4 * (self.documents - 1), 1)
@@ -99,22 +150,6 @@ class Index:
         if before != self.documents:
             raise self._corrupt(f"its documents end at sequence {before} of {self.documents}")
 
-    def places_of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens [start, stop) of documents, [n] int64 in any order, among those of the `.bin` file, [n] int64 each.
-
-        A file without them raises a ValueError.
-        """
-        starts = self.pointers[documents] // self.dtype.itemsize
-        stops = starts + self.lengths[documents]
-        if (wrong := (starts < 0) | (stops < starts) | (stops > self.tokens)).any():
-            number = int(wrong.argmax())
-            tokens = f"{starts[number]} to {stops[number]} of {self.tokens}"
-            raise self._corrupt(f"document {documents[number]} would be the tokens {tokens}")
-        return starts, stops
-
-    def _corrupt(self, reason: str) -> ValueError:
-        return ValueError(f"{self.path} is corrupt: {reason}. Write or copy it again.")
-
 
 def dtype_of(ids: int) -> np.dtype:
     """The dtype in which a vocabulary of so many ids is stored. Megatron's rule: uint16 below 65,500 ids, else int32.
@@ -139,7 +174,7 @@ def serialize(lengths: np.ndarray, dtype: np.dtype) -> bytes:
     return b"".join([header, lengths.tobytes(), (pointers * dtype.itemsize).tobytes(), documents.tobytes()])
 
 
-def read_index(path: str) -> Index:
+def read_index(path: str) -> MegatronIndex:
     """Reads an `.idx` file.
 
     Raises a ValueError where it is no such file, is truncated, or is of data that is no text: it has another dtype, or modes.
@@ -160,4 +195,6 @@ def read_index(path: str) -> Index:
     if present != end:
         kind = "truncated" if present < end else "too long"
         raise ValueError(f"{path} is {kind}: it has {present} bytes, and {end} by its header. Write or copy it again.")
-    return Index(path, np.dtype(dtype), sequences, documents, read)
+    return MegatronIndex(
+        path, f"{path.removesuffix('.idx')}.bin", np.dtype(dtype).newbyteorder("<"), sequences, _NO_ENDS, documents, read
+    )

@@ -1,9 +1,10 @@
-"""`Store`: pairs of `.bin` and `.idx` files as one long list of documents, and as one long stream of tokens."""
+"""`Store`: files of tokens, such as pairs of `.bin` and `.idx`, as one long list of documents, and as one long stream of tokens."""
 
 from __future__ import annotations
 
 import bisect
 import collections
+import functools
 import hashlib
 import os
 import threading
@@ -18,9 +19,10 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.files.systems import is_local, parallel_map, size
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
-from ul2_tasks.store.index import Index, read_index
+from ul2_tasks.store.index import Index
 from ul2_tasks.store.provenance import Provenance, provenance_of_pairs
 from ul2_tasks.store.samples import sampled_hash
+from ul2_tasks.store.token_formats import MEGATRON, TokenFormat
 
 _MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
 _used: collections.OrderedDict[tuple[weakref.ref[Store], int], None] = collections.OrderedDict()  # indexes, the last at the end
@@ -134,7 +136,7 @@ class MemoryStore(TokenStore):
 
 
 class _Places(NamedTuple):
-    """Where documents lie, [n] int64 each: the pair, their number in it, and their tokens [start, stop) in its `.bin` file."""
+    """Where documents lie, [n] int64 each: the pair, their number in it, and their tokens [start, stop) in its file of tokens."""
 
     pairs: np.ndarray
     numbers: np.ndarray
@@ -143,11 +145,12 @@ class _Places(NamedTuple):
 
 
 class Store(TokenStore):
-    """Tokenized documents in pairs of files. Opens no file yet; each pair is opened when something of it is read.
+    """Tokenized documents in files. Opens no file yet; each is opened when something of it is read.
 
-    Each prefix is that of PREFIX.bin and PREFIX.idx; they are in the order of the documents. `documents` and `tokens` are how many
-    each pair has. `provenance` says where they are from, if that is known. Where each document ends with the token `end`, documents
-    are read without it; as a stream, with it, `whole` is read.
+    Each prefix names a pair, PREFIX.bin and PREFIX.idx, or a file of another format; they are in the order of the documents.
+    `documents` and `tokens` are how many each has. `provenance` says where they are from, if that is known. Where each document
+    ends with the token `end`, documents are read without it; as a stream, with it, `whole` is read. Ids that are not below `ids`,
+    if that is given, are refused where documents are read.
     """
 
     def __init__(
@@ -157,37 +160,42 @@ class Store(TokenStore):
         tokens: ArrayLike,
         provenance: Provenance | None = None,
         end: int | None = None,
+        ids: int | None = None,
+        format: TokenFormat = MEGATRON,
     ):
         self.prefixes = tuple(prefixes)
         self.borders = np.concatenate([[0], np.cumsum(np.asarray(documents, np.int64))])
         """The first document of each pair, and at the end how many there are, [pairs + 1] int64."""
         self._token_starts = np.concatenate([[0], np.cumsum(np.asarray(tokens, np.int64))])
-        self.provenance, self.end = provenance, end
+        self.provenance, self.end, self.ids, self.format = provenance, end, ids, format
         self._values: dict[int, Array] = {}
         self._pairs: dict[int, np.ndarray] = {}
         self._indexes: dict[int, Index] = {}
         self._ref = weakref.ref(self)
 
     @classmethod
-    def open(cls, prefixes: Sequence[str]) -> Store:
-        """Of pairs whose counts are not known, and that others may have written: reads the index of each, and checks it."""
-        counts = _of_pairs(_counts, prefixes)
+    def open(cls, prefixes: Sequence[str], format: TokenFormat = MEGATRON) -> Store:
+        """Of files whose counts are not known, and that others may have written: reads the index of each, and checks it."""
+        counts = _of_pairs(functools.partial(_counts, format=format), prefixes)
         documents = [documents for documents, _ in counts]
-        return cls(prefixes, documents, [tokens for _, tokens in counts], provenance_of_pairs(prefixes, documents))
+        provenance = provenance_of_pairs(prefixes, documents)
+        return cls(prefixes, documents, [tokens for _, tokens in counts], provenance, format=format)
 
     def __reduce__(self) -> tuple:
         """For another process, which opens the files again, and refuses those with other numbers of documents or tokens."""
         prefixes = [os.path.abspath(prefix) if is_local(prefix) else prefix for prefix in self.prefixes]
-        return Store, (prefixes, np.diff(self.borders), np.diff(self._token_starts), self.provenance, self.end)
+        counts = np.diff(self.borders), np.diff(self._token_starts)
+        return Store, (prefixes, *counts, self.provenance, self.end, self.ids, self.format)
 
     @cached_property
     def whole(self) -> Store:
         """The same documents with their ends."""
-        return Store(self.prefixes, np.diff(self.borders), np.diff(self._token_starts), self.provenance)
+        return self.ending_with(None)
 
-    def ending_with(self, end: int) -> Store:
-        """The same documents without their ends, which are all `end`; a document that has another one is refused."""
-        return Store(self.prefixes, np.diff(self.borders), np.diff(self._token_starts), self.provenance, end)
+    def ending_with(self, end: int | None, ids: int | None = None) -> Store:
+        """The same documents without their ends, which are all `end` unless that is None; one that has others is refused."""
+        counts = np.diff(self.borders), np.diff(self._token_starts)
+        return Store(self.prefixes, *counts, self.provenance, end, self.ids if ids is None else ids, self.format)
 
     @property
     def documents(self) -> int:
@@ -210,7 +218,8 @@ class Store(TokenStore):
     def contents(self) -> str:
         """What the files hold, in few words: how much each, and a hash of some two thousand blocks of all, see `sampled_hash`."""
         counts = zip(np.diff(self.borders).tolist(), np.diff(self._token_starts).tolist())
-        told = hashlib.sha256(repr([*counts, sampled_hash(self.prefixes)]).encode()).hexdigest()[:16]
+        files = [[prefix + ending for ending in self.format.files] for prefix in self.prefixes]
+        told = hashlib.sha256(repr([*counts, sampled_hash(files)]).encode()).hexdigest()[:16]
         return f"{len(self.prefixes)} pairs, {self.documents} documents, {self.tokens} tokens, sha256 of samples {told}"
 
     def read_documents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,16 +230,24 @@ class Store(TokenStore):
         places = self._places(numbers)
         tokens = read_joined(*self._files(places.pairs), places.starts, places.stops)
         lengths = places.stops - places.starts
+        lasts, names = np.cumsum(lengths) - 1, zip(places.numbers.tolist(), places.pairs.tolist())
+        if self.ids is not None and (wrong := np.flatnonzero(tokens.view(np.uint32) >= self.ids)).size:  # negative ones are large
+            number, pair = [*names][np.searchsorted(lasts, wrong[0])]
+            made_with = self._index(pair).made_with or "another vocabulary"
+            raise ValueError(
+                f"document {number} of {self.prefixes[pair]} must have the tokenizer's ids 0 to {self.ids - 1}, got"
+                f" {tokens[wrong[0]]}. Register it with the vocabulary that tokenized it, {made_with}."
+            )
         if self.end is None:
             return tokens, lengths
-        lasts = np.cumsum(lengths) - 1
-        are_right = lengths > 0
-        are_right[are_right] = tokens[lasts[are_right]] == self.end
-        if not are_right.all():
-            first = int(np.argmin(are_right))
-            where = f"document {places.numbers[first]} of {self.prefixes[places.pairs[first]]}"
-            raise ValueError(f"{where} must end with {self.end}, as others do, but ends with another id.")
-        return np.delete(tokens, lasts), lengths - 1
+        have_end = lengths > 0
+        have_end[have_end] = tokens[lasts[have_end]] == self.end
+        if not (have_end.all() or self.format.cuts_documents):
+            number, pair = [*names][np.argmin(have_end)]
+            raise ValueError(
+                f"document {number} of {self.prefixes[pair]} must end with {self.end}, as others do, but ends with another id."
+            )
+        return np.delete(tokens, lasts[have_end]), lengths - have_end
 
     def read_each(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Reads some documents: all tokens of each, as they lie in the files, whatever their dtype."""
@@ -290,8 +307,9 @@ class Store(TokenStore):
         return _Places(pairs, of_pairs, starts, stops)
 
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
-        """The `.bin` files of pairs, which may have been written anew since this store was made."""
-        found = _of_pairs(_counted, [self.prefixes[pair] for pair in pairs])
+        """The tokens of pairs, which may have been written anew since this store was made."""
+        counted = functools.partial(_counted, format=self.format)
+        found = _of_pairs(counted, [self.prefixes[pair] for pair in pairs])
         for pair, (*got, _) in zip(pairs, found):
             expected = [int(np.diff(borders[pair : pair + 2])[0]) for borders in (self.borders, self._token_starts)]
             if got != expected:
@@ -307,7 +325,7 @@ class Store(TokenStore):
             if pair in self._indexes:
                 _used.move_to_end((self._ref, pair))
                 return self._indexes[pair]
-        index = read_index(f"{self.prefixes[pair]}.idx")
+        index = self.format.read(self.prefixes[pair])
         with _lock:
             self._indexes[pair], _used[self._ref, pair] = index, None
             while len(_used) > max(1, min(_MOST_INDEXES, most_open(8))):
@@ -317,7 +335,7 @@ class Store(TokenStore):
         return index
 
     def _files(self, pairs: np.ndarray) -> tuple[list[Array], np.ndarray]:
-        """The `.bin` files of these pairs, each once, and which of them is each pair's."""
+        """The files of tokens of these pairs, each once, and which of them is each pair's."""
         if len(pairs) and (pairs == pairs[0]).all():
             chosen, numbers = pairs[:1], np.zeros_like(pairs)
         else:
@@ -366,24 +384,24 @@ def _of_pairs(function: Callable[[str], _Of], prefixes: Sequence[str]) -> list[_
     return list(map(function, prefixes)) if all(map(is_local, prefixes)) else parallel_map(function, prefixes)
 
 
-def _counted(prefix: str) -> tuple[int, int, Array]:
+def _counted(prefix: str, format: TokenFormat) -> tuple[int, int, Array]:
     """How many documents and tokens a pair has, and the tokens; see `open_pair`. Its index is closed."""
-    index, array = open_pair(prefix)
+    index, array = open_pair(prefix, format)
     return index.documents, index.tokens, array
 
 
-def _counts(prefix: str) -> tuple[int, int]:
-    index, _ = open_pair(prefix)
+def _counts(prefix: str, format: TokenFormat) -> tuple[int, int]:
+    index, _ = open_pair(prefix, format)
     index.check()
     return index.documents, index.tokens
 
 
-def open_pair(prefix: str) -> tuple[Index, Array]:
-    """The index and the tokens of PREFIX.idx and PREFIX.bin. A `.bin` file of another size than its index says is refused."""
-    index = read_index(f"{prefix}.idx")
-    expected, present = index.tokens * index.dtype.itemsize, size(f"{prefix}.bin")
+def open_pair(prefix: str, format: TokenFormat = MEGATRON) -> tuple[Index, Array]:
+    """The index and the tokens of PREFIX.idx and PREFIX.bin, or of a file. One of another size than its index says is refused."""
+    index = format.read(prefix)
+    expected, present = index.begin + index.tokens * index.dtype.itemsize, size(index.file)
     if present != expected:
         raise ValueError(
-            f"{prefix}.bin must have {expected} bytes, as its index {prefix}.idx says, got {present}. Write or copy both again."
+            f"{index.file} must have {expected} bytes, as its index {index.path} says, got {present}. Write or copy both again."
         )
-    return index, open_array(f"{prefix}.bin", index.dtype.newbyteorder("<"))
+    return index, open_array(index.file, index.dtype, index.begin)

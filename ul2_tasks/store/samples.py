@@ -16,15 +16,15 @@ _FEWEST_BLOCKS = 4
 _MOST_READS = 1 << 11  # of all files: some 10 ms of local ones, and as many requests as reading a few thousand rows
 
 
-def sampled_hash(prefixes: Sequence[str]) -> str:
-    """16 hexadecimal digits, which are others where pairs of files have other sizes, or other bytes in a block that is read.
+def sampled_hash(files: Sequence[Sequence[str]]) -> str:
+    """16 hexadecimal digits, which are others where files, such as pairs, have other sizes, or other bytes in a block that is read.
 
     Up to 64 blocks of 4 kB are read of each file, its beginning and its end among them. Of many files fewer are read, four of each
     at least, and of very many, pairs that are spread among them. Small files are read whole. Where the files lie makes no
     difference.
     """
-    pairs = _spread(len(prefixes) - 1, min(len(prefixes), _MOST_READS // (2 * _FEWEST_BLOCKS)))
-    paths = [f"{prefixes[pair]}.{kind}" for pair in pairs.tolist() for kind in ("idx", "bin")]
+    pairs = _spread(len(files) - 1, min(len(files), _MOST_READS // (2 * _FEWEST_BLOCKS)))
+    paths = [path for pair in pairs.tolist() for path in files[pair]]
     counts = np.array(sizes(paths), np.int64)
     starts = [_starts(each, min(_MOST_BLOCKS, _MOST_READS // len(paths))) for each in counts.tolist()]
     numbers = np.repeat(np.arange(len(paths)), list(map(len, starts)))
