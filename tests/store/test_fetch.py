@@ -49,7 +49,7 @@ class TogetherInCoroutines(AsyncFileSystem):
 def test_near_ranges_are_one_request_and_far_ones_wait_side_by_side(system):
     fsspec.register_implementation(system.protocol, system, clobber=True)
     Together.requests, Together.barrier = [], threading.Barrier(4)
-    starts, stops = [500_000, 0, 50, 100, 80_000, 900_000], [500_100, 100, 60, 300, 80_010, 900_001]
+    starts, stops = [500_000, 0, 50, 150, 80_000, 900_000], [500_100, 100, 60, 300, 80_010, 900_001]
     found = fetch([f"{system.protocol}://a"], np.zeros(6, np.int64), np.array(starts), np.array(stops))
     assert [bytes(part) for part in found] == [CONTENT[start:stop] for start, stop in zip(starts, stops)]
     assert sorted(Together.requests) == [(0, 300), (80_000, 80_010), (500_000, 500_100), (900_000, 900_001)]
