@@ -92,10 +92,10 @@ def read(shard: Shard, layout: Layout) -> Iterator[Record]:
     """Yields the documents of a shard, without holding it in memory."""
     has_columns = layout.as_json and layout.format in ("parquet", "arrow")  # of which those that are read alone are looked at
     unread = tuple(name for name in fields(shard, layout) or () if name not in layout.read) if has_columns else ()
-    text_key = None if layout.as_json or layout.id_key else layout.text_key  # most texts need no more than this
+    is_plain = not (layout.as_json or layout.id_key)
     for where, row in rows(shard, layout):
-        if type(row) is dict and type(text := row.get(text_key)) is str and (plain := _plain(text, row.get(ID), where)):
-            yield plain
+        if is_plain and type(row) is dict and type(text := row.get(layout.text_key)) is str:
+            yield _of_text(text, where, row, layout)
         elif isinstance(row, ValueError):
             yield Record(problem=f"{where}: {row}", where=where if hasattr(where, "row") else "")
         else:
@@ -103,12 +103,12 @@ def read(shard: Shard, layout: Layout) -> Iterator[Record]:
             yield record._replace(unread=unread) if unread else record
 
 
-def _plain(text: str, id: object, where: object) -> Record | None:
-    """The document that a text is; None of one that is not Unicode."""
+def _of_text(text: str, where: object, row: Mapping[str, object], layout: Layout) -> Record:
+    """What `document_of` gives for a text without a field for its id, in half the time."""
     try:
-        return Record(text.encode(), as_id(id), "", where)
+        return Record(text.encode(), as_id(row.get(ID)), "", where)
     except UnicodeEncodeError:
-        return None
+        return document_of(row, where, layout)
 
 
 def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
