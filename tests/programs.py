@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -31,3 +32,16 @@ def run(
     )
     assert not (check and done.returncode), f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done
+
+
+def run_two(module: str, function: str, *arguments: object, timeout: float = 590) -> None:
+    """Calls a function of a module in two processes of `torch.distributed`, which know each other as torchrun's do."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    code = f"import sys; from {module} import {function}; {function}(*sys.argv[1:])"
+    ranks = ({"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2))
+    processes = [start("-c", code, *arguments, env=environment(**group, **rank)) for rank in ranks]
+    for process in processes:
+        _, errors = process.communicate(timeout=timeout)
+        assert process.returncode == 0, errors[-3000:]

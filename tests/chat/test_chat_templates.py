@@ -149,21 +149,8 @@ def test_ids_are_those_of_transformers(make, template, tmp_path_factory):
     check()
 
 
-FRAGMENTS = [
-    "<|im_end|>",
-    "<|im_start|>",
-    "<|",
-    "|>",
-    "im_end",
-    "<think>",
-    "</think>",
-    EOD,
-    "assistant",
-    "\n",
-    " ",
-    "é",
-    "\U000f0000",
-]
+FRAGMENTS = ["<|im_end|>", "<|im_start|>", "<|", "|>", "im_end", "<think>", "</think>", EOD, "assistant"]
+FRAGMENTS += ["\n", " ", "é", "\U000f0000"]
 
 
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS)).map("".join), min_size=3, max_size=3))
@@ -182,12 +169,6 @@ def test_no_text_becomes_a_marker(renderer, texts):
         body = renderer.vocabulary.decode(ids)
         end = "\n" if segment.channel != "final" else ""
         assert body == contents[segment.channel or segment.role] + end
-
-
-def test_a_conversation_that_is_too_long_is_refused(renderer, monkeypatch):
-    monkeypatch.setattr(templates, "LONG", 1000)
-    with pytest.raises(ValueError, match="characters"):
-        renderer.render([*PAIR, {"role": "user", "content": "word " * 200}])
 
 
 def trl() -> list[pathlib.Path]:
@@ -220,11 +201,23 @@ class ThatDay(datetime.datetime):
         return cls(2026, 1, 31)
 
 
+def assert_attributed(segments, hugging_face, template, messages, **beside):
+    """The ids are those of `transformers`, and what the tags of the template enclose, if it has any, is the assistant's."""
+    has_tags = "generation %}" in template
+    settings = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": has_tags}
+    expected = hugging_face.apply_chat_template(messages, **beside, **settings)
+    assert joined(segments) == expected["input_ids"]
+    mask = iter(expected["assistant_masks"] if has_tags else ())
+    for segment in segments if has_tags else ():
+        tagged = [*itertools.islice(mask, len(segment.ids))]
+        assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged), segment
+
+
 @pytest.mark.torch
 @pytest.mark.skipif(not trl(), reason="TRL's wheel is not installed")
 @pytest.mark.parametrize("path", trl(), ids=lambda path: path.stem)
 def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
-    """The ids are those of `transformers`; what its tags enclose, if it has any, is the assistant's, and all of its contents."""
+    """And all of the contents of its messages are the assistant's."""
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
     template = path.read_text()
     folder = folder_of(template, tmp_path)
@@ -238,9 +231,7 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
         messages = [{key: message[key] for key in ("role", "content")} for message in messages]
     segments = renderer.render(messages)
 
-    has_tags = "generation %}" in template
-    expected = hugging_face.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=has_tags)
-    assert joined(segments) == expected["input_ids"]
+    assert_attributed(segments, hugging_face, template, messages)
     bodies = {"analysis": [], "final": []}
     for segment in segments:
         if segment.role == "assistant":
@@ -248,11 +239,6 @@ def test_templates_of_trl_are_attributed_exactly(path, tmp_path, monkeypatch):
     assert [body[:2] for body in bodies["final"]] == ["4.", "6."]
     assert all(body.startswith(text) for body, text in zip(reversed(bodies["analysis"]), ("Easier.", "Easy.")))
     assert bool(bodies["analysis"]) == bool(REASONS.match(path.stem))
-    if has_tags:
-        mask = iter(expected["assistant_masks"])
-        for segment in segments:
-            tagged = [*itertools.islice(mask, len(segment.ids))]
-            assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
 
 
 # As Qwen3's, in short: results of tools are a user's, and reasoning is there after the last message of a user alone.
@@ -320,12 +306,7 @@ def test_calls_of_tools_are_written_as_transformers_writes_them_and_are_the_assi
     conversation = parse(json.dumps({"messages": CALLS, **beside}))
     [segments] = TemplateRenderer(folder).render_all([conversation])
     assert not isinstance(segments, ValueError), segments
-    expected = oracle(folder).apply_chat_template(CALLS, **beside, return_dict=True, return_assistant_tokens_mask=True)
-    assert joined(segments) == expected["input_ids"]
-    mask = iter(expected["assistant_masks"])
-    for segment in segments:
-        tagged = [*itertools.islice(mask, len(segment.ids))]
-        assert sum(tagged) == (len(segment.ids) - segment.prompt if segment.role == "assistant" else 0), segment
+    assert_attributed(segments, oracle(folder), TOOLS, CALLS, **beside)
     kinds = [(segment.role, segment.channel, segment.to_tool) for segment in segments if segment.role in ("assistant", "tool")]
     calls, result = ("assistant", "commentary", True), ("tool", None, False)
     analysis, final = ("assistant", "analysis", False), ("assistant", "final", False)
@@ -391,16 +372,9 @@ def test_calls_of_tools_in_templates_of_trl(path, tmp_path, monkeypatch):
     assert isinstance(segments, ValueError) == bool(NOT_CUT.match(path.stem)), segments
     if isinstance(segments, ValueError):
         return
-    has_tags = "generation %}" in template
-    expected = oracle(folder).apply_chat_template(messages, **beside, return_dict=True, return_assistant_tokens_mask=has_tags)
-    assert joined(segments) == expected["input_ids"]
+    assert_attributed(segments, oracle(folder), template, messages, **beside)
     roles = [segment.role for segment in segments if segment.role != "system"]
     assert roles == [message["role"] for message in messages]
-    if has_tags:
-        mask = iter(expected["assistant_masks"])
-        for segment in segments:
-            tagged = [*itertools.islice(mask, len(segment.ids))]
-            assert all(tagged[segment.header :]) if segment.role == "assistant" else not any(tagged)
 
 
 WRONG = {
@@ -425,31 +399,27 @@ WRONG = {
     "no system": ("{{ raise_exception('no system') }}", PAIR),
     "date": ("{{ strftime_now('%d') }}" + CONTENTS, PAIR),
     "between two contents": (CONTENTS, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "nd"}]),
+    "characters": (CONTENTS, [*PAIR, {"role": "user", "content": "word " * 200}]),
+    "Jinja": ("{% for %}", PAIR),
+    # It runs in a sandbox.
+    "chat template.*append": ("{{ messages.append(1) }}" + CONTENTS, PAIR),
+    "chat template.*update": ("{{ messages[0].update(role='x') }}" + CONTENTS, PAIR),
+    "chat template.*__class__": ("{{ ''.__class__.__mro__ }}" + CONTENTS, PAIR),
 }
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_cannot_be_attributed_is_an_error(message, tmp_path):
+def test_what_cannot_be_attributed_is_an_error(message, tmp_path, monkeypatch):
+    monkeypatch.setattr(templates, "LONG", 1000)
     template, messages = WRONG[message]
-    renderer = TemplateRenderer(write(tmp_path, template))
     with pytest.raises(ValueError, match=message):
-        renderer.render(messages)
+        TemplateRenderer(write(tmp_path, template)).render(messages)
 
 
-def test_wrong_arguments_are_refused(tmp_path, chatml):
-    with pytest.raises(ValueError, match="eod"):
-        TemplateRenderer(chatml, eod="</s>")
-    with pytest.raises(ValueError, match="date"):
-        open_renderer(f"template:{chatml},date=today")
-    with pytest.raises(ValueError, match="Jinja"):
-        TemplateRenderer(write(tmp_path, "{% for %}"))
-
-
-def test_a_template_changes_nothing_outside(renderer, tmp_path):
-    """It runs in a sandbox."""
-    for attempt in ("messages.append(1)", "messages[0].update(role='x')", "''.__class__.__mro__"):
-        with pytest.raises(ValueError, match="chat template"):
-            TemplateRenderer(write(tmp_path, f"{{{{ {attempt} }}}}" + CONTENTS)).render(PAIR)
+@pytest.mark.parametrize(("arguments", "named"), [("eod=</s>", "eod"), ("date=today", "date")])
+def test_wrong_arguments_are_refused(chatml, arguments, named):
+    with pytest.raises(ValueError, match=named):
+        open_renderer(f"template:{chatml},{arguments}")
 
 
 def test_equal_results_have_equal_identities(chatml, tmp_path):

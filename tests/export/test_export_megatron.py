@@ -70,14 +70,6 @@ def test_of_a_cache_and_back_again_as_a_corpus(tmp_path, monkeypatch):
         assert len({pathlib.Path(path).read_bytes() for path in paths}) == 1
 
 
-@pytest.mark.torch
-def test_megatron_opens_it(tmp_path):
-    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="needs megatron-core and torch")
-    written = write_megatron(corpus("megatron_opens"), str(tmp_path))
-    theirs = indexed_dataset.IndexedDataset(written["prefix"])
-    assert [BYTES.decode(theirs[number][:-1].tolist()) for number in range(len(theirs))] == texts(written["prefix"], True)
-
-
 def test_what_is_there_or_empty_is_refused(tmp_path):
     task = corpus("megatron_refused", validation=1e-9)
     with pytest.raises(ValueError, match="has no document in split 'validation', and Megatron-LM opens no empty dataset"):
@@ -118,11 +110,3 @@ def test_the_command_says_what_it_wrote_and_refuses_what_goes_with_examples(tmp_
         refused = CliRunner().invoke(main, [*command, *options])
         assert refused.exit_code == 2
         assert f"{options[0]} must be left out with --format megatron, which writes tokens instead of examples." in refused.stderr
-
-
-def test_it_has_nothing_to_verify(tmp_path):
-    for name in ("megatron_unverified", "megatron_unverified_too"):
-        write_megatron(corpus(name, validation=0), str(tmp_path / "tokens"))
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
-    said = f"{tmp_path}/tokens has .bin and .idx files for Megatron-LM, but no manifest to compare them with.\n"
-    assert (done.exit_code, done.stdout) == (1, said)

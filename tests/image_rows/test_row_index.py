@@ -79,9 +79,11 @@ def test_rows_are_those_of_the_stream_in_its_order(seed, pool, weights, shuffle_
         assert [list(map(names, found.locate(index))) for index in range(len(found))] == [row["samples"] for row in expected]
 
 
-def test_the_index_of_a_dataset_has_the_rows_of_its_iterator_and_of_set_epoch():
-    data = dataset(source([*made(20), BAD, *made(30)]), on_error="skip")
+def test_the_index_of_a_dataset_has_the_rows_of_its_iterator_and_of_set_epoch(tmp_path):
+    data = dataset(source([*made(20), BAD, *made(30)]), on_error="skip", counts_folder=tmp_path)
     found = data.rows()
+    assert len(found) > 0
+    assert [path.name for path in tmp_path.iterdir()] == [".ul2_rows"]
     for epoch in range(3):
         data.set_epoch(epoch)
         assert [plain(row) for row in found.epoch(epoch)] == [plain(as_numpy(row)) for row in data]
@@ -146,12 +148,6 @@ def test_a_second_opening_reads_no_record_to_count_and_another_recipe_counts_ane
     with pytest.raises(AssertionError, match="the records were read"):
         len(opened(most=0))
     assert len(opened()) < len(first)
-
-
-def test_counts_are_kept_in_the_folder_that_is_named(tmp_path):
-    data = dataset(counts_folder=tmp_path)
-    assert len(data.rows()) > 0
-    assert [path.name for path in tmp_path.iterdir()] == [".ul2_rows"]
 
 
 def test_records_that_changed_since_they_were_counted_are_refused(tmp_path):

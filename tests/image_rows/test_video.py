@@ -116,9 +116,9 @@ def test_one_frame_of_each_part_and_each_frame_equally_likely():
     assert scipy.stats.chisquare(list(parts.values())).pvalue > 0.001
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8])
-def test_a_short_video_gives_each_frame_once(count):
-    assert drawn(FrameSampler(8, 12), video(count)) == list(range(count))
+def test_a_short_video_gives_each_frame_once():
+    for count in (1, 2, 7, 8):
+        assert drawn(FrameSampler(8, 12), video(count)) == list(range(count))
 
 
 @writes_all
@@ -139,12 +139,6 @@ def test_a_conversation_has_the_frames_where_the_mark_stands():
     assert [element.kind for element in vlm_sft(record, draws_of(0, 0, "r"), frames=FrameSampler(1, 2))].count("vit") <= 2
     assert [element.kind for element in layout] == ["text", *["vit"] * 5, "text", "text"]
     assert [number_of(pixels(element.image)) for element in layout[1:6]] == [0, 1, 2, 3, 4]
-
-
-def sentence(data):
-    with pytest.raises(ValueError, match="video") as caught:
-        drawn(FrameSampler(), data)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,25 +165,17 @@ def test_bytes_that_are_changed_give_frames_or_a_sentence(kind):
             assert drawn(FrameSampler(), data.tobytes())
 
 
-def test_what_is_no_video_is_refused(tmp_path):
-    assert sentence(b"").startswith("the video must be one of mov, mp4, ")
-    assert sentence(b"not a video at all").startswith("the video must be one of mov, mp4, ")
-    assert sentence(7) == "the video must be bytes or a path, got a value of type int."
-    assert (
-        sentence("no/such/file.mp4")
-        == "the video must be a file that can be read, got 'no/such/file.mp4': No such file or directory."
-    )
-
-
-def test_a_list_of_other_files_is_no_video(tmp_path):
+@pytest.mark.parametrize("data", [b"", b"not a video at all", 7, "no/such/file.mp4", "list.txt"])
+def test_what_is_no_video_is_refused(tmp_path, monkeypatch, data):
+    """Nor is a list of other files, which FFmpeg would open."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "video.mp4").write_bytes(video(75))
     (tmp_path / "list.txt").write_text("ffconcat version 1.0\nfile video.mp4\n")
-    with av.open(str(tmp_path / "list.txt")) as container:
-        assert container.format.name == "concat"
-    assert sentence(str(tmp_path / "list.txt")).startswith("the video must be one of ")
+    with pytest.raises(ValueError, match="the video must be "):
+        drawn(FrameSampler(), data)
 
 
 @pytest.mark.parametrize(("fewest", "most"), [(0, 3), (4, 3), (1.5, 3), (1, True)])
 def test_numbers_of_frames_that_cannot_be_are_refused(fewest, most):
-    with pytest.raises(ValueError, match="min_frames and max_frames must be integers in order, from 1"):
+    with pytest.raises(ValueError, match="min_frames and max_frames"):
         FrameSampler(fewest, most)

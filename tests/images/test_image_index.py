@@ -98,21 +98,6 @@ def test_a_cache_gives_what_memory_gives_and_so_does_another_process(tmp_path):
     assert cached.columns.locate(record).startswith(f"record {record} of the cache, number ")
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ([image(0)], "indexed_r1: a record makes no example: there is no text. It has no text, and it is train, record 1."),
-        (["x" * 300], "indexed_r1: .*its inputs are too long: more than 261 tokens with all images, 0, of 192 .* with 'xxx"),
-    ],
-    ids=["no text", "too long"],
-)
-def test_a_record_that_makes_no_example_is_named(record, message):
-    images = described([RECORDS[0], record], on_unusable="raise")
-    with pytest.raises(ValueError, match=message + ".*Fix it, or pass on_unusable='skip' to leave such records out and count them"):
-        index_of(images)
-    assert sum(index_of(dataclasses.replace(images, on_unusable="skip")).left_out.values()) == 1
-
-
 def test_a_corpus_that_is_too_large_for_memory_needs_a_cache(monkeypatch):
     monkeypatch.setattr("ul2_tasks.corpus.documents.IN_MEMORY", Bound(1 << 20, 2000))
     with pytest.raises(ValueError, match="indexed_corpus"):

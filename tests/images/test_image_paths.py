@@ -1,6 +1,7 @@
 """Paths that records name stay in their folder; and what is no file of an image is told."""
 
 import json
+import os
 import re
 
 import fsspec
@@ -53,6 +54,16 @@ def test_a_path_that_leads_out_of_its_folder_is_a_problem_of_its_record(tmp_path
     first, *others = problems(open_image_text(str(file), "captions"))
     assert first.startswith(sentence)
     assert others == ["", ""]
+
+
+@pytest.mark.parametrize("path", ["a.png/b.png", "x" * 5000, "loop.png", "pipe.png"])
+def test_a_path_that_leads_to_no_file_is_a_problem_of_its_record_and_a_pipe_is_not_waited_for(tmp_path, path):
+    (tmp_path / "a.png").write_bytes(png(9, 9))
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": path, "captions": "a"}))
+    with pytest.raises(RecordError, match=r"line 1.*: the image must be a file that can be read|a device or a pipe"):
+        RowMaker(recipe(Source(open_records(tmp_path / "a.jsonl"), "t2i_pretrain", SIZES))).packed(0)
 
 
 def test_the_folder_that_is_given_is_where_paths_stay(tmp_path):

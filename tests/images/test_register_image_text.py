@@ -51,8 +51,11 @@ def test_records_that_make_no_example_are_counted_by_cause(split, unfit, caplog)
     with caplog.at_level(logging.WARNING):
         (example,) = read(f"{name}_mix", (120, 120))
     assert example["images"] == IMAGES[1:2]
-    for cause in unfit:
+    for cause, record in unfit.items():
         assert f"2 examples of split train are left out: {name}_s: {cause}" in caplog.text
+        registered(f"{name}_{len(cause)}", record, denoisers=S, split=split)
+        with pytest.raises(ValueError, match=f"{cause}.*on_unusable"):
+            read(f"{name}_{len(cause)}_mix", (120, 120))
 
 
 def test_an_example_of_exactly_the_budget_is_made():
@@ -130,6 +133,3 @@ def test_the_ids_of_images_are_theirs_alone(settings, request):
     registered(f"ids_{request.node.callspec.id}", RECORD, denoisers=S, **settings)
     with pytest.raises(ValueError, match="image_tokens"):
         read(f"ids_{request.node.callspec.id}_mix")
-
-
-MANY = [[f"This is what record {n} says of it: ", image(n), f"it is number {n} of {24 - n % 3}."] for n in range(24)]

@@ -10,9 +10,10 @@ import sys
 import pytest
 from rich.console import Console
 
-from tests.support import byte_vocabulary, corpus_named
-from ul2_tasks import T5GEMMA2, open_source, register
+from tests.support import byte_vocabulary
+from ul2_tasks import T5GEMMA2, Mixture
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.export.write import write_examples
 
 EVENTS = {"open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir"}  # of Python, before each change of a folder
 NTH = 9  # each is too many for a test; all were tried
@@ -23,15 +24,18 @@ def files_of(folder) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
+@pytest.fixture(scope="module", params=["cache", "export"])
+def job(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     for name in ("a", "b"):
         lines = (json.dumps({"text": f"{name} {number} and on"}) + "\n" for number in range(20))
         (folder / f"{name}.jsonl").write_text("".join(lines))
     vocabulary, modes = byte_vocabulary()
-    register("killed_jobs", open_source(str(folder)), vocabulary, T5GEMMA2[:1], modes=modes)
-    return lambda output: build(corpus_named("killed_jobs_corpus"), str(output), console=Console(quiet=True))
+    mixture, quiet = Mixture("killed_jobs", str(folder), vocabulary, T5GEMMA2[:1], modes=modes), {"console": Console(quiet=True)}
+    if request.param == "cache":
+        return lambda output: build(mixture.corpus(), str(output), **quiet)
+    lengths = {"inputs": 64, "targets": 64}
+    return lambda output: write_examples(mixture, str(output), lengths, format="tfrecord", shards=3, **quiet)
 
 
 def killed_at(moment: int, work, output) -> bool:

@@ -23,6 +23,7 @@ from tests.laws.pipelines import SEED, WORDS, Pipeline, digests, take
 
 BEFORE, AFTER = 20, 20  # how many elements are read before an iterator is saved, and after
 IN_BUFFERS = 100_000  # more than a saved iterator holds
+TOKENS = ("inputs", "targets", "tokens")
 WHAT = ("seed", "lengths", "rates", "corpus")
 PROGRAM = "import sys; from tests.laws import every_law; every_law.go_on(*sys.argv[1:])"
 
@@ -279,6 +280,18 @@ def test_another_epoch_has_another_order_and_other_noise(pipeline):
     assert sorted(units) == sorted([*pipeline.corpus()] * 2)
     assert units[: len(units) // 2] != units[len(units) // 2 :]
     assert not pipeline.has_noise or len(set(digests(two))) > 0.95 * len(two)
+
+
+@law("same examples")
+def test_examples_by_number_are_those_of_a_dataset_of_seqio(request, pipeline):
+    """Whose ids are one higher, where those of the tokenizer begin at 0."""
+    if not pipeline.same:
+        pytest.skip("It is no sequence, or a sequence above says it.")
+    (same,) = (row for row in request.module.PIPELINES if row.name == pipeline.same)
+    for one, other in zip(epochs_of(pipeline), epochs_of(same), strict=True):
+        for key, values in other.items():
+            shift = pipeline.shift_of_same if key in TOKENS else 0
+            assert np.array_equal(np.asarray(values), np.asarray(one[key] + shift if shift else one[key])), key
 
 
 @law("ids")

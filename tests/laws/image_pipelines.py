@@ -13,7 +13,6 @@ from tests.images.image_support import MODES, RUN, SENTINELS, VOCABULARY, image,
 from tests.laws import pipelines
 from tests.laws.pipelines import (
     A_SEQUENCE,
-    CHECKPOINT,
     ENDS_EARLY,
     NOT_BY_NUMBER,
     NUMBER,
@@ -92,7 +91,6 @@ IMAGES = [
     Pipeline(
         name="texts with images",
         build=of_seqio(register_image_text, LENGTHS),
-        state=CHECKPOINT,
         others={
             "seed": SEEDS,
             "lengths": OTHER_LENGTHS,
@@ -107,7 +105,6 @@ IMAGES = [
     Pipeline(
         name="texts with images beside texts",
         build=of_seqio(register_beside_texts, LENGTHS),
-        state=CHECKPOINT,
         others={"rates": Other({"weight": 7}, "laws_seen_r1: 0.5", "laws_seen_r1: 0.875")},
         texts=seen,
         hosts=(3,),
@@ -120,7 +117,6 @@ IMAGES = [
     Pipeline(
         name="texts with images in windows",
         build=of_seqio(functools.partial(register_image_text, in_files=True), LENGTHS, window=IMAGE_WINDOW),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "lengths": OTHER_LENGTHS, "corpus": pipelines.OTHER_CORPUS},
         texts=seen,
         corpus=lambda: map(image, range(RECORDS)),
@@ -132,7 +128,6 @@ IMAGES = [
     Pipeline(
         name="texts with images in windows beside texts",
         build=of_seqio(functools.partial(register_beside_texts, in_files=True), LENGTHS, window=IMAGE_WINDOW),
-        state=CHECKPOINT,
         others={"rates": Other({"weight": 7}, "laws_seen_r1: 0.5", "laws_seen_r1: 0.875")},
         texts=seen,
         state_bytes=10_000,
@@ -148,9 +143,10 @@ IMAGES = [
         name="examples of texts with images",
         build=of_numbers(register_image_text, LENGTHS),
         state=NUMBER,
-        others={},
         texts=seen,
         corpus=lambda: map(image, range(RECORDS)),
+        same="texts with images",
+        shift_of_same=0,
         lacks={"ids": NO_WORDS, **A_SEQUENCE, **as_above("no seed")},
     ),
     Pipeline(

@@ -73,61 +73,6 @@ class State(NamedTuple):
     move: Callable[[Any, str, int], Iterator[Any]]
 
 
-class Other(NamedTuple):
-    """Another pipeline: arguments of `build`, and what the error says of the saved one, and then of this one."""
-
-    changed: Mapping[str, Any]
-    saved: str = ""
-    this: str = ""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pipeline:
-    """A row of the table.
-
-    Attributes:
-        name: in words.
-        build: makes its dataset, of `seed`, `shard` (which of how many), `epochs` (None for no end), `lengths`, `corpus` ("one"
-            or "other"), and what else is in `others`.
-        state: of its iterators.
-        others: another pipeline each by its "seed", "lengths", "rates" and "corpus".
-        refusal, refused: the error with which a state is refused, and what it says first.
-        no_seed: what the error says where there is no seed.
-        refused_late: whether a state is refused when an element is asked for, and the buffers that were saved with it are empty.
-        texts: what an element was made of: lists of words by the tokenizer's own ids, or of what else is once in an epoch.
-        corpus: all that is once in an epoch.
-        fills: whether some of it is more often in an epoch, in place of what is left out.
-        shares: of the kinds of `amounts`, which are mixed; None where there is one.
-        amounts: the kind of each example of an element, and how much it counts.
-        hosts: numbers of hosts that share an epoch out.
-        state_bytes: what a saved state takes less than; None where it has buffers, which grow with what is in them.
-        masked: the feature whose tokens have a mask of the loss; None where all is learned.
-        has_noise: whether an epoch has other elements than another one, and not only in another order.
-        needs_torch: its tests have that marker.
-        lacks: laws that say nothing of it, and why.
-    """
-
-    name: str
-    build: Callable[..., Any]
-    state: State
-    others: Mapping[str, Other]
-    texts: Callable[[Mapping[str, Any]], list[list[int]]]
-    refused_late: bool = False
-    corpus: Callable[[], Iterable[Any]] = lambda: range(WORDS)
-    fills: bool = False
-    shares: Mapping[str, float] | None = None
-    amounts: Callable[[Mapping[str, Any]], list[tuple[str, int]]] | None = None
-    refusal: type[Exception] = tf.errors.InvalidArgumentError
-    refused: str = "saved by another pipeline"
-    no_seed: str = "a pipeline that was built without a seed cannot be resumed. Pass seed="
-    hosts: tuple[int, ...] = (2, 3, 5, 8)
-    state_bytes: int | None = None
-    masked: str | None = None
-    has_noise: bool = True
-    needs_torch: bool = False
-    lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 # What the pipelines read: `prepare` writes it, and another process uses it.
 
 
@@ -578,6 +523,68 @@ NUMBER = State(
     lambda dataset, path, first: Counted(dataset, first),
 )
 
+
+OF_SEQIO = texts(shift=1)
+
+
+class Other(NamedTuple):
+    """Another pipeline: arguments of `build`, and what the error says of the saved one, and then of this one."""
+
+    changed: Mapping[str, Any]
+    saved: str = ""
+    this: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A row of the table.
+
+    Attributes:
+        name: in words.
+        build: makes its dataset, of `seed`, `shard` (which of how many), `epochs` (None for no end), `lengths`, `corpus` ("one"
+            or "other"), and what else is in `others`.
+        state: of its iterators.
+        others: another pipeline each by its "seed", "lengths", "rates" and "corpus".
+        refusal, refused: the error with which a state is refused, and what it says first.
+        no_seed: what the error says where there is no seed.
+        refused_late: whether a state is refused when an element is asked for, and the buffers that were saved with it are empty.
+        texts: what an element was made of: lists of words by the tokenizer's own ids, or of what else is once in an epoch.
+        corpus: all that is once in an epoch.
+        fills: whether some of it is more often in an epoch, in place of what is left out.
+        shares: of the kinds of `amounts`, which are mixed; None where there is one.
+        amounts: the kind of each example of an element, and how much it counts.
+        hosts: numbers of hosts that share an epoch out.
+        state_bytes: what a saved state takes less than; None where it has buffers, which grow with what is in them.
+        masked: the feature whose tokens have a mask of the loss; None where all is learned.
+        has_noise: whether an epoch has other elements than another one, and not only in another order.
+        needs_torch: its tests have that marker.
+        same: the pipeline of SeqIO that has the same examples; `shift_of_same` is what its ids are higher by.
+        lacks: laws that say nothing of it, and why.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    others: Mapping[str, Other] = dataclasses.field(default_factory=dict)
+    state: State = CHECKPOINT
+    texts: Callable[[Mapping[str, Any]], list[list[int]]] = OF_SEQIO
+    refused_late: bool = False
+    corpus: Callable[[], Iterable[Any]] = lambda: range(WORDS)
+    fills: bool = False
+    shares: Mapping[str, float] | None = None
+    amounts: Callable[[Mapping[str, Any]], list[tuple[str, int]]] | None = None
+    refusal: type[Exception] = tf.errors.InvalidArgumentError
+    refused: str = "saved by another pipeline"
+    no_seed: str = "a pipeline that was built without a seed cannot be resumed. Pass seed="
+    hosts: tuple[int, ...] = (2, 3, 5, 8)
+    state_bytes: int | None = None
+    masked: str | None = None
+    has_noise: bool = True
+    needs_torch: bool = False
+    same: str = ""
+    shift_of_same: int = 1
+    lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
 # The table
 
 SEEDS = Other({"seed": SEED + 1}, f"seed: {SEED}", f"seed: {SEED + 1}")
@@ -627,18 +634,14 @@ TEXTS = [
     Pipeline(
         name="texts in memory",
         build=of_seqio(register_one),
-        state=CHECKPOINT,
         others={**OTHERS, "rates": OTHER_WEIGHT},
-        texts=texts(shift=1),
         hosts=(2,),
     ),
     *(
         Pipeline(
             name=f"texts in memory, documents apart{', and in a cache' if cached else ''}",
             build=of_seqio(register_task, cached=cached),
-            state=CHECKPOINT,
             others={"seed": SEEDS},
-            texts=texts(shift=1),
             hosts=(5,) if cached else (3,),
             has_noise=False,  # that often differs: its documents are short
             lacks={
@@ -651,9 +654,7 @@ TEXTS = [
     Pipeline(
         name="texts of two corpora in memory",
         build=of_seqio(register_two),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
-        texts=texts(shift=1),
         shares=TWO,
         amounts=amounts(shift=1),
         hosts=(5,),
@@ -662,17 +663,13 @@ TEXTS = [
     Pipeline(
         name="texts in memory, documents apart, packed",
         build=of_seqio(register_task, converter=EncDecFeatureConverter(pack=True)),
-        state=CHECKPOINT,
-        others={},
         texts=texts_of_rows(shift=1),
         lacks=OF_ITS_EXAMPLES,
     ),
     Pipeline(
         name="texts in windows",
         build=of_seqio(functools.partial(register_texts, in_files=True), window=WINDOW),
-        state=CHECKPOINT,
         others=OTHERS,
-        texts=texts(shift=1),
         shares={R1.mode: 1 / 5, S.mode: 4 / 5},
         amounts=amounts(shift=1),
         hosts=(2, 8),
@@ -683,7 +680,6 @@ TEXTS = [
     Pipeline(
         name="texts in windows, documents apart, packed",
         build=of_seqio(register_task, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "corpus": OTHER_CORPUS},
         texts=texts_of_rows(shift=1),
         hosts=(2, 3),
@@ -695,9 +691,7 @@ TEXTS = [
     Pipeline(
         name="texts of two corpora in windows",
         build=of_seqio(register_two, window=WINDOW),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
-        texts=texts(shift=1),
         shares=TWO,
         amounts=amounts(shift=1),
         state_bytes=10_000,
@@ -707,15 +701,12 @@ TEXTS = [
     Pipeline(
         name="texts, indexed",
         build=of_seqio(register_texts, cached=("laws",)),
-        state=CHECKPOINT,
         others=OTHERS,
-        texts=texts(shift=1),
         state_bytes=10_000,
     ),
     Pipeline(
         name="texts, packed by number",
         build=of_seqio(register_texts, cached=("laws",), converter=EncDecFeatureConverter(pack=True)),
-        state=CHECKPOINT,
         others=OTHERS,
         texts=texts_of_rows(shift=1),
         hosts=(3,),
@@ -724,8 +715,6 @@ TEXTS = [
     Pipeline(
         name="texts, padded by number",
         build=of_seqio(register_texts, cached=("laws",), converter=EncDecFeatureConverter(pack=False)),
-        state=CHECKPOINT,
-        others={},
         texts=texts_of_rows(shift=1),
         state_bytes=10_000,
         lacks={**as_above("new process"), **OF_ITS_EXAMPLES},
@@ -733,15 +722,12 @@ TEXTS = [
     Pipeline(
         name="texts, indexed, packed by SeqIO",
         build=of_seqio(register_texts, cached=("laws",), converter=seqio.EncDecFeatureConverter(pack=True)),
-        state=CHECKPOINT,
-        others={},
         texts=texts_of_rows(shift=1),
         lacks={**as_above("new process"), **OF_ITS_EXAMPLES},
     ),
     Pipeline(
         name="texts of two corpora, packed by number",
         build=of_seqio(register_two, cached=("laws", "laws_more"), converter=EncDecFeatureConverter(pack=True)),
-        state=CHECKPOINT,
         others={"rates": OTHER_SHARES, "corpus": OTHER_CORPUS},
         texts=texts_of_rows(shift=1),
         hosts=(2,),
@@ -751,9 +737,7 @@ TEXTS = [
     Pipeline(
         name="texts in blocks, indexed",
         build=of_seqio(functools.partial(register_texts, block_shuffle=BLOCKS), cached=("laws",)),
-        state=CHECKPOINT,
         others={"seed": SEEDS},
-        texts=texts(shift=1),
         hosts=(5,),
         state_bytes=10_000,
         lacks={**as_above("new process", "another lengths", "another rates", "another corpus", "no seed"), **IN_BLOCKS},
@@ -761,7 +745,6 @@ TEXTS = [
     Pipeline(
         name="texts of two corpora in stages, packed by number",
         build=of_seqio(register_staged, cached=("laws", "laws_more"), converter=EncDecFeatureConverter(pack=True)),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
         texts=texts_of_rows(shift=1),
         hosts=(2, 5),
@@ -771,18 +754,14 @@ TEXTS = [
     Pipeline(
         name="texts beside a foreign task",
         build=of_seqio(register_beside),
-        state=CHECKPOINT,
         others={"rates": OTHER_SHARES},
-        texts=texts(shift=1),
         lacks={**as_above("another seed", "another lengths", "another corpus", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
         refused_late=True,
     ),
     Pipeline(
         name="texts, indexed, beside a foreign task",
         build=of_seqio(register_beside, cached=("laws",)),
-        state=CHECKPOINT,
         others={"rates": OTHER_SHARES, "corpus": OTHER_CORPUS},
-        texts=texts(shift=1),
         lacks={**as_above("another seed", "another lengths", "no seed"), **ENDS_EARLY, **NOT_BY_NUMBER},
         refused_late=True,
     ),
@@ -791,13 +770,12 @@ TEXTS = [
             name=f"examples{of}",
             build=build,
             state=NUMBER,
-            others={},
             refusal=ValueError,
             no_seed="seed must be an integer, because it decides the examples, got None",
             **{"texts": texts(shift=0), **more, "lacks": A_SEQUENCE | more.get("lacks", as_above("no seed"))},
         )
         for of, build, more in (
-            ("", of_numbers(), {"lacks": {}}),
+            ("", of_numbers(), {"lacks": {}, "same": "texts, indexed"}),
             (", documents apart, packed", of_numbers(register_task, pack=True), {"texts": IN_ROWS, "has_noise": False}),
             (
                 ", whose middle is filled in, or which are targets as a whole, packed",
@@ -823,26 +801,26 @@ TEXTS = [
         )
     ),
 ]
+IN_PYTORCH: dict[str, Any] = {
+    "state": STATE_DICT,
+    "texts": texts(shift=0, inputs="input_ids", targets="labels"),
+    "refusal": ValueError,
+    "no_seed": "seed must be an integer, because it decides the examples, got None",
+}
 OF_PYTORCH = [
     Pipeline(
         name="texts in memory, in PyTorch",
         build=of_torch(),
-        state=STATE_DICT,
         others=OF_TORCH,
-        texts=texts(shift=0, inputs="input_ids", targets="labels"),
-        refusal=ValueError,
-        no_seed="seed must be an integer, because it decides the examples, got None",
+        **IN_PYTORCH,
         hosts=(2,),
         lacks=as_above("another lengths", "another rates", "another corpus", "epochs", "once"),
     ),
     Pipeline(
         name="texts in windows, in PyTorch",
         build=of_torch(window=WINDOW),
-        state=STATE_DICT,
         others=OF_TORCH,
-        texts=texts(shift=0, inputs="input_ids", targets="labels"),
-        refusal=ValueError,
-        no_seed="seed must be an integer, because it decides the examples, got None",
+        **IN_PYTORCH,
         hosts=(3,),
         state_bytes=10_000,
         lacks={**as_above("another lengths", "another rates", "another corpus"), **NOT_BY_NUMBER},
@@ -850,11 +828,8 @@ OF_PYTORCH = [
     Pipeline(
         name="texts in windows as they are described, in PyTorch",
         build=of_torch(window=WINDOW, name=False),
-        state=STATE_DICT,
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'weight': 4", "'weight': 7")},
-        texts=texts(shift=0, inputs="input_ids", targets="labels"),
-        refusal=ValueError,
-        no_seed="seed must be an integer, because it decides the examples, got None",
+        **IN_PYTORCH,
         hosts=(2,),
         state_bytes=10_000,
         lacks=NOT_BY_NUMBER,
@@ -862,21 +837,16 @@ OF_PYTORCH = [
     Pipeline(
         name="texts, indexed, in PyTorch",
         build=of_torch(cached=("laws",)),
-        state=STATE_DICT,
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 0.8", "'laws_s': 0.875")},
-        texts=texts(shift=0, inputs="input_ids", targets="labels"),
-        refusal=ValueError,
-        no_seed="seed must be an integer, because it decides the examples, got None",
+        **IN_PYTORCH,
         hosts=(3,),
         state_bytes=10_000,
     ),
     Pipeline(
         name="examples, in PyTorch's workers",
         build=of_workers,
-        state=STATE_DICT,
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_s': 0.8", "'laws_s': 0.875")},
-        texts=texts(shift=0, inputs="input_ids", targets="labels"),
-        refusal=ValueError,
+        **IN_PYTORCH,
         hosts=(2,),
         lacks=as_above("no seed", "another lengths", "another corpus"),
     ),
@@ -884,7 +854,6 @@ OF_PYTORCH = [
         name="examples, in grain",
         build=of_grain,
         state=GRAIN,
-        others={},
         texts=texts(shift=0),
         lacks=A_NUMBER | as_above("no seed"),
         state_bytes=10_000,
@@ -915,7 +884,6 @@ CHAT = [
     Pipeline(
         name=f"{'conversations' if format == 'chat' else 'replies'}{', cached' if cached else ''}",
         build=of_seqio(functools.partial(register_chat, format=format), lengths={}, cached=cached),
-        state=CHECKPOINT,
         others={
             "seed": SEEDS,
             "lengths": Other({"lengths": {key: 500}}, "{tokens: null}" if key == "tokens" else "{}", f"{{{key}: 500}}"),
@@ -945,8 +913,6 @@ CHAT += [
     Pipeline(
         name=f"{name}, {'packed' if pack else 'padded'}",
         build=of_seqio(functools.partial(register_chat, format=format), dict.fromkeys(keys, 200), converter=converter(pack=pack)),
-        state=CHECKPOINT,
-        others={},
         texts=said("decoder_target_tokens", shift=1),
         lacks={
             **({} if name == "conversations" and pack else as_above("new process")),
@@ -966,12 +932,10 @@ CHAT.append(
     Pipeline(
         name="texts and replies",
         build=of_seqio(register_both, lengths={"inputs": 128, "targets": 128}),
-        state=CHECKPOINT,
         others={
             "seed": SEEDS,
             "rates": OTHER_SHARES,
         },
-        texts=texts(shift=1),
         shares={R1.mode: 1 / 2, S.mode: 1 / 2},
         amounts=amounts(shift=1),
         hosts=(3,),
@@ -982,7 +946,6 @@ CHAT += [
     Pipeline(
         name="conversations in windows",
         build=of_seqio(functools.partial(register_chat, in_files=True), lengths={}, window=WINDOW),
-        state=CHECKPOINT,
         others={
             "seed": SEEDS,
             "lengths": Other({"lengths": {"tokens": 500}}, "tokens: null", "tokens: 500"),
@@ -1003,7 +966,6 @@ CHAT += [
             converter=PromptCompletionFeatureConverter(pack=True),
             window=WINDOW,
         ),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "corpus": OTHER_CORPUS},
         texts=said("decoder_target_tokens", shift=1),
         corpus=answered,
@@ -1021,9 +983,7 @@ CHAT += [
     Pipeline(
         name="texts and replies in windows",
         build=of_seqio(functools.partial(register_both, in_files=True), lengths={"inputs": 128, "targets": 128}, window=WINDOW),
-        state=CHECKPOINT,
         others={"seed": SEEDS, "rates": OTHER_SHARES},
-        texts=texts(shift=1),
         shares={R1.mode: 1 / 2, S.mode: 1 / 2},
         amounts=amounts(shift=1),
         state_bytes=10_000,
@@ -1035,8 +995,8 @@ CHAT += [
             name=f"examples of conversations{of}",
             build=of_numbers(functools.partial(register_chat, **settings), {"tokens": 200}),
             state=NUMBER,
-            others={},
             texts=said("tokens", shift=0),
+            same="" if of else "conversations",
             has_noise=False,
             lacks=A_SEQUENCE | as_above("no seed"),
         )

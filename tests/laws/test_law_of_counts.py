@@ -4,7 +4,6 @@ in blocks, with documents left out, with steps skipped, on several hosts.
 Each token of all corpora is another id, so what a row holds says which tokens were read.
 """
 
-import collections
 import dataclasses
 
 import numpy as np
@@ -23,7 +22,6 @@ BATCH = 8
 VOCABULARY = seqio.PassThroughVocabulary(IDS + 203, eos_id=1)
 MODES = {"[R]": IDS + 200, "[S]": IDS + 201, "[X]": IDS + 202}
 CASES = range(36)
-counted: collections.Counter = collections.Counter()
 
 
 @dataclasses.dataclass
@@ -91,8 +89,6 @@ def delivered(found, numbers) -> np.ndarray:
         tokens = np.concatenate([rows[key].reshape(-1) for key in ("inputs", "targets")])
         tokens = tokens[(tokens >= FIRST) & (tokens < IDS)]
         held += np.bincount(tokens, minlength=IDS)
-        counted["elements"] += len(rows["inputs"])
-        counted["tokens"] += len(tokens)
     return held
 
 
@@ -119,7 +115,6 @@ def test_an_epoch_has_each_token_once_at_most_or_says_so_and_the_first_ends_with
         assert not told or epoch
         if not epoch and not case.in_blocks:
             assert any(times.min() == 1 for times in by_corpus(case, held).values()), "a corpus is read to its end"
-        counted["epochs"] += 1
         assert of_epoch.at(of_epoch.first)[0].number == epoch or not len(of_epoch)
 
 
@@ -142,7 +137,6 @@ def test_weights_are_exact_however_far_apart_packed_or_not(case):
     assert np.abs(rows - expected).max() < 1.5 * turns
     often = rows > 500
     assert examples[often] / examples.sum() == pytest.approx(asked[often], rel=0.06)
-    counted["mixed elements"] += elements
 
 
 def staged(case: Case, steps: int) -> Mix:
@@ -180,7 +174,6 @@ def test_skipped_steps_are_not_read_and_all_others_are_in_their_order(case, is_s
     one = read_rows(before, numbers.reshape(-1))[0]
     other = read_rows(found, np.arange(numbers.size))[0]
     assert all(np.array_equal(one[key], other[key]) for key in one)
-    counted["steps after skips"] += len(numbers)
 
 
 def test_a_list_ends_no_run_and_what_it_leaves_is_read_as_often_as_before(case):
@@ -202,9 +195,3 @@ def test_a_list_ends_no_run_and_what_it_leaves_is_read_as_often_as_before(case):
         assert not held[gone].any()
         others = np.setdiff1d(np.arange(ends[0], ends[-1]), np.flatnonzero(gone))
         assert (held[others] >= was[others]).all()
-    counted["left-out documents"] += len(entries)
-
-
-def test_the_count():
-    """What the laws above have counted, for whoever asks with `-s`."""
-    print(f"\nlaw of counts: {dict(counted)}")

@@ -17,6 +17,7 @@ from ul2_tasks import (  # noqa: E402
     EncDecFeatureConverter,
     HuggingFaceChatConverter,
     HuggingFaceFeatureConverter,
+    PrefixLMFeatureConverter,
     PromptCompletionFeatureConverter,
     seqio_converter,
 )
@@ -41,6 +42,7 @@ CONVERTERS = [
     ),
     *(pytest.param("targets", PromptCompletionFeatureConverter(pack=pack), weighted, id=f"reply-{pack}") for pack in (True, False)),
     *(pytest.param("targets", EncDecFeatureConverter(pack=pack), weighted, id=f"encdec-{pack}") for pack in (True, False)),
+    *(pytest.param("targets", PrefixLMFeatureConverter(pack=pack), weighted, id=f"prefix-lm-{pack}") for pack in (True, False)),
     *(
         pytest.param(
             "targets",

@@ -1,14 +1,19 @@
 """What all descriptions keep: equal ones have one fingerprint, they go to other processes, and arguments are checked."""
 
+import json
 import pickle
 
 import pytest
+import tensorflow as tf
 
 import ul2_tasks
+from tests.images.image_support import SPECIAL, VOCABULARY, S, image, record_of
 from ul2_tasks import Chat, Mix, Mixture, examples
+from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.memory import texts_in_memory
 
 LENGTHS = {"inputs": 64, "targets": 64}
+LONG = [{"role": "user", "content": "35 plus 1?"}, {"role": "assistant", "channel": "final", "content": "36. " * 200}]
 
 
 def mixture() -> Mixture:
@@ -46,14 +51,54 @@ def test_epochs_of_epochs():
 
 @pytest.mark.torch
 def test_a_state_of_a_later_epoch_is_refused_by_an_earlier_one():
-    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
-    del torch
+    pytest.importorskip("torch", reason="the extra torch is not installed")
     found = examples(mixture(), LENGTHS)
-    later = ul2_tasks.UL2IterableDataset(found.epoch(3), num_epochs=1)
-    reading = iter(later)
-    next(reading)
-    state = later.state_dict()
     earlier = ul2_tasks.UL2IterableDataset(found, num_epochs=1)
-    earlier.load_state_dict(state)
+    earlier.load_state_dict(ul2_tasks.UL2IterableDataset(found.epoch(3), num_epochs=1).state_dict())
     with pytest.raises(ValueError, match="epochs"):
         next(iter(earlier))
+
+
+SEEN = {"name": "mp", "source": [record_of([image(2), "Grey."])], "vocabulary": VOCABULARY, "denoisers": S, **SPECIAL}
+
+
+@pytest.mark.parametrize(
+    ("changed", "argument"),
+    [
+        ({"on_unusable": "drop"}, "on_unusable"),
+        ({"split": "words"}, "split"),
+        ({"image_tokens": 5}, "image_tokens"),
+        ({"denoisers": ul2_tasks.CausalDenoiser()}, "denoisers"),
+        ({"name": "a b"}, "name"),
+    ],
+)
+def test_what_is_wrong_of_images_is_said_at_once(changed, argument):
+    with pytest.raises(ValueError, match=argument):
+        ul2_tasks.ImageText(**SEEN | changed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "named"),
+    [
+        ({}, {}, "line 2: .* 400 tokens"),
+        ({"truncation": "drop"}, {"sequence_length": {"tokens": 4}}, "mc_wrong_corpus"),
+        ({"truncation": "drop"}, {"sequence_length": {"inputs": 0}}, "sequence_length"),
+        ({"truncation": "drop"}, {"split": "test"}, "split"),
+        ({"truncation": "drop"}, {"cache_dirs": ["/nowhere"]}, "/nowhere"),
+    ],
+)
+def test_what_is_wrong_of_a_chat_is_said_when_its_examples_are_counted(tmp_path, arguments, settings, named):
+    talks = [[LONG[0], LONG[1] | {"content": "36."}], LONG]
+    (tmp_path / "talks.jsonl").write_text("\n".join(json.dumps({"messages": messages}) for messages in talks))
+    chat = Chat("mc_wrong", str(tmp_path / "talks.jsonl"), **arguments)
+    with pytest.raises(ValueError, match=named):
+        examples(chat, **{"sequence_length": {"tokens": 400}, **settings})
+
+
+def test_records_with_images_are_examples_of_tensorflow():
+    record = [b"", b"A cat" * 60, "狐".encode()], [image(1), b"", b"x" * (1 << 15)], b"line 7"
+    example = tf.train.Example.FromString(serialized(*record))
+    lists = {key: list(feature.bytes_list.value) for key, feature in example.features.feature.items()}
+    assert lists == {"texts": record[0], "images": record[1], "where": [record[2]]}
+    assert len(example.SerializeToString()) == len(serialized(*record))
+    assert parsed(example.SerializeToString()) == parsed(serialized(*record)) == record

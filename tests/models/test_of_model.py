@@ -8,6 +8,7 @@ transformers = pytest.importorskip("transformers", reason="the extra torch is no
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
+from tests.tiny_models import ROWS, decoder, t5, t5gemma, t5gemma2  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     ExamplesCollator,
     HuggingFaceChatConverter,
@@ -22,60 +23,26 @@ pytestmark = pytest.mark.torch
 
 LENGTHS = {"inputs": 96, "targets": 80}
 TEXTS = ["The metaclass of a class is determined by its bases.", "naïve café, 東京", "a"]
-ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())
-T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-STACK = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-GEMMA = STACK | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8, "layer_types": ["full_attention"]}
-VISION = {
-    "hidden_size": 8,
-    "intermediate_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "image_size": 8,
-    "patch_size": 4,
-}
 SEVERAL = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
 
 
-def of_t5(name, rows, **settings):
-    config = getattr(transformers, f"{name}Config")(vocab_size=rows, **T5, **settings)
-    return getattr(transformers, f"{name}ForConditionalGeneration")(config)
-
-
-def bart(rows):
+def bart(rows=ROWS):
     config = transformers.BartConfig(vocab_size=rows, d_model=16, encoder_layers=1, decoder_layers=1, **SEVERAL)
     return transformers.BartForConditionalGeneration(config)
 
 
-def t5gemma(rows):
-    of_decoder = {"is_decoder": True, "cross_attention_hidden_size": 16, "bos_token_id": 5}
-    stacks = {"encoder": GEMMA | {"vocab_size": rows}, "decoder": GEMMA | of_decoder | {"vocab_size": rows}}
-    return transformers.T5GemmaForConditionalGeneration(transformers.T5GemmaConfig(**stacks, vocab_size=rows, bos_token_id=5))
-
-
-def t5gemma2(rows):
-    encoder = {"text_config": GEMMA | {"vocab_size": rows}, "vision_config": VISION | {"model_type": "siglip_vision_model"}}
-    config = transformers.T5Gemma2Config(encoder=encoder | {"mm_tokens_per_image": 4}, decoder=GEMMA | {"vocab_size": rows})
-    return transformers.T5Gemma2ForConditionalGeneration(config)
-
-
-def decoder_only(name, rows, **settings):
-    config = getattr(transformers, f"{name}Config")(vocab_size=rows, **STACK, **settings)
-    return getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config)
-
-
 ENCODER_DECODER = {  # each with its ids of padding and of the decoder's start
-    "t5": (lambda rows=ROWS: of_t5("T5", rows, decoder_start_token_id=0), 0, 0),
-    "mt5": (lambda rows=ROWS: of_t5("MT5", rows, decoder_start_token_id=7), 0, 7),
-    "umt5": (lambda rows=ROWS: of_t5("UMT5", rows, pad_token_id=9), 9, 0),
-    "bart": (lambda rows=ROWS: bart(rows), 1, 2),
-    "t5gemma": (lambda rows=ROWS: t5gemma(rows), 0, 5),
-    "t5gemma2": (lambda rows=ROWS: t5gemma2(rows), 0, 2),
+    "t5": (lambda rows=ROWS: t5(rows, decoder_start_token_id=0), 0, 0),
+    "mt5": (lambda rows=ROWS: t5(rows, "MT5", decoder_start_token_id=7), 0, 7),
+    "umt5": (lambda rows=ROWS: t5(rows, "UMT5", pad_token_id=9), 9, 0),
+    "bart": (bart, 1, 2),
+    "t5gemma": (lambda rows=ROWS: t5gemma(rows, bos_token_id=5), 0, 5),
+    "t5gemma2": (t5gemma2, 0, 2),
 }
 DECODER_ONLY = {
-    "llama": (lambda rows=ROWS: decoder_only("Llama", rows), None, None),
-    "qwen3": (lambda rows=ROWS: decoder_only("Qwen3", rows, head_dim=8), None, None),
-    "gemma3": (lambda rows=ROWS: decoder_only("Gemma3Text", rows, pad_token_id=3), 3, None),
+    "llama": (lambda rows=ROWS: decoder("llama", rows, pad_token_id=None), None, None),
+    "qwen3": (lambda rows=ROWS: decoder("qwen3", rows, pad_token_id=None), None, None),
+    "gemma3": (lambda rows=ROWS: decoder("gemma3_text", rows, pad_token_id=3), 3, None),
 }
 MODELS = ENCODER_DECODER | DECODER_ONLY
 
@@ -165,25 +132,24 @@ def test_what_is_no_model_or_says_too_little_is_an_error():
         for call in (HuggingFaceFeatureConverter, lambda **given: UL2DataCollator("default", LENGTHS, **given)):
             with pytest.raises(ValueError, match=r"^model must be"):
                 call(model=wrong)
-    t5 = of_t5("T5", ROWS)
+    model = t5()
     with pytest.raises(ValueError, match="decoder_start_token_id"):
-        HuggingFaceFeatureConverter(model=t5)
-    t5.generation_config.decoder_start_token_id = 0
-    assert HuggingFaceFeatureConverter(model=t5).row_format == HuggingFaceFeatureConverter(embedding_rows=ROWS).row_format
+        HuggingFaceFeatureConverter(model=model)
+    model.generation_config.decoder_start_token_id = 0
+    assert HuggingFaceFeatureConverter(model=model).row_format == HuggingFaceFeatureConverter(embedding_rows=ROWS).row_format
     with pytest.raises(ValueError, match="decoder_only"):
-        HuggingFaceFeatureConverter(model=t5, decoder_only=True)
+        HuggingFaceFeatureConverter(model=model, decoder_only=True)
     with pytest.raises(ValueError, match="pad_token_id"):
-        HuggingFaceFeatureConverter(model=of_t5("UMT5", 20, pad_token_id=0), pad_token_id=20)
+        HuggingFaceFeatureConverter(model=t5(20, "UMT5", pad_token_id=0), pad_token_id=20)
 
 
 def test_a_head_with_fewer_rows_counts_and_an_encoder_writes_no_text():
     """A label beyond the head would be an assertion of the device; an encoder is not "decoder-only"."""
-    untied = of_t5("T5", ROWS, decoder_start_token_id=0, tie_word_embeddings=False)
-    untied.lm_head = torch.nn.Linear(16, 300, bias=False)
+    untied = t5(decoder_start_token_id=0, tie_word_embeddings=False)
+    untied.lm_head = torch.nn.Linear(32, 300, bias=False)
     assert HuggingFaceFeatureConverter(model=untied).row_format.embedding_rows == 300
     bert = transformers.BertConfig(vocab_size=ROWS, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    t5 = transformers.T5Config(vocab_size=ROWS, **T5)
-    for made in (transformers.BertForMaskedLM(bert), transformers.T5EncoderModel(t5)):
+    for made in (transformers.BertForMaskedLM(bert), transformers.T5EncoderModel(t5().config)):
         with pytest.raises(ValueError, match=r"^model must be"):
             HuggingFaceFeatureConverter(model=made)
 
@@ -207,19 +173,19 @@ def test_conversations_take_the_same_of_a_model(name, pack):
 
 def test_a_chat_is_for_a_decoder_and_images_are_for_t5gemma2():
     for given, argument in (
-        ({"model": of_t5("T5", ROWS)}, "model"),
-        ({"model": decoder_only("Llama", ROWS)}, "pad_token_id"),
+        ({"model": t5()}, "model"),
+        ({"model": decoder(pad_token_id=None)}, "pad_token_id"),
         ({"pad_token_id": 7, "embedding_rows": 7}, "pad_token_id"),
     ):
         with pytest.raises(ValueError, match=f"^{argument}"):
             HuggingFaceChatConverter(**given)
-    for wrong in (t5gemma(ROWS), decoder_only("Llama", ROWS), 7):
+    for wrong in (t5gemma(), decoder(pad_token_id=None), 7):
         with pytest.raises(ValueError, match=r"^model must be"):
             T5Gemma2Collator(model=wrong)
 
 
 def test_t5gemma2_has_the_images_of_its_model():
-    model = t5gemma2(ROWS)
+    model = t5gemma2()
     tokens = ImageTokens(255_999, 256_001, 256_000, image_seq_length=4)
     by_hand = {"pad_token_id": 0, "decoder_start_token_id": 2, "image_tokens": tokens, "image_size": 8, "embedding_rows": ROWS}
     for source in (model, model.config):

@@ -6,7 +6,10 @@ import seqio
 import tensorflow as tf
 
 import ul2_tasks
+from tests.tokenizers.test_hugging_face_vocabulary import exclamation_first
+from ul2_tasks import seqio_converter
 from ul2_tasks.example_features import CHAT, IGNORED, PROMPT_COMPLETION
+from ul2_tasks.tasks.datasets import with_id_shift
 
 LENGTHS = {"inputs": 24, "targets": 20, "tokens": 32}
 PAD, START = 7, 3
@@ -96,7 +99,7 @@ def by_hand(of, keys, pack, joined):
 
 
 def transformers(**given):
-    return lambda pack: ul2_tasks.seqio_converter(
+    return lambda pack: seqio_converter(
         ul2_tasks.HuggingFaceFeatureConverter(pack=pack, pad_token_id=PAD, decoder_start_token_id=START, **given),
         seqio.ByteVocabulary(),
     )
@@ -113,7 +116,7 @@ MODELS = {
     "Transformers, spans": (transformers(span_id=True), PAIR, False),
     "Transformers, decoder, spans": (transformers(decoder_only=True, span_id=True), PAIR, True),
     "Transformers, chat": (
-        lambda pack: ul2_tasks.seqio_converter(ul2_tasks.HuggingFaceChatConverter(pack, PAD), seqio.ByteVocabulary()),
+        lambda pack: seqio_converter(ul2_tasks.HuggingFaceChatConverter(pack, PAD), seqio.ByteVocabulary()),
         TOKENS,
         False,
     ),
@@ -148,9 +151,9 @@ def test_rows_are_those_written_by_hand(name, masked, pack):
 
 
 WRONG = {  # how many values the last feature has, and its masks, and what is said of it
-    "too long": (33, 33, "its {key} must have at most {most} tokens, as task_feature_lengths says, got 33"),
-    "empty": (0, 0, "its {key} must have a token, got none"),
-    "of another mask": (9, 8, "its loss_mask must have a value for each of its {key}, got 8 for 9"),
+    "too long": (33, 33, "its {key} must have at most {most} tokens"),
+    "empty": (0, 0, "its {key} must have a token"),
+    "of another mask": (9, 8, "its loss_mask must have a value for each of its {key}"),
 }
 
 
@@ -163,7 +166,7 @@ def test_an_example_that_no_row_can_hold_is_an_error(name, wrong, pack):
     good = {key: np.ones([9], int) for key in (*keys, "loss_mask", "span_id")}
     bad = good | {keys[-1]: np.ones([tokens], int), "loss_mask": np.ones([masks], int), "span_id": np.ones([masks], int)}
     rows = make(pack=pack)(dataset([good, bad, good]), {key: LENGTHS[key] for key in keys})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=said.format(key=keys[-1], most=LENGTHS[keys[-1]])):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="example 1 .*" + said.format(key=keys[-1], most=LENGTHS[keys[-1]])):
         list(rows.as_numpy_iterator())
 
 
@@ -172,3 +175,47 @@ def test_a_mask_of_another_type_is_an_error(name):
     found = dataset(list(examples(PAIR, True))).map(lambda each: each | {"loss_mask": tf.cast(each["loss_mask"], tf.float32)})
     with pytest.raises(ValueError, match="loss_mask"):
         MODELS[name][0](pack=False)(found, {key: LENGTHS[key] for key in PAIR})
+
+
+def test_as_many_rows_as_examples_are_announced_and_other_features_are_left_behind():
+    """t5x asks for the length of a dataset before it predicts; rows that examples share cannot be known before."""
+    lengths, converter = {key: LENGTHS[key] for key in PAIR}, ul2_tasks.EncDecFeatureConverter
+    known = tf.data.Dataset.from_tensors({key: tf.ones([3], tf.int32) for key in PAIR} | {"name": "n"}).repeat(300)
+    for examples in (known, known.repeat()):
+        assert converter(pack=False)(examples, lengths).cardinality() == examples.cardinality()
+    rows = list(converter(pack=False)(known, lengths))
+    assert (len(rows), "name" in rows[0]) == (300, False)
+    assert converter(pack=True)(known, lengths).cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert list(converter(pack=True)(known.take(0), lengths)) == []
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory):
+    """A vocabulary whose tokenizer has an id 0."""
+    folder = tmp_path_factory.mktemp("shifted")
+    exclamation_first().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    return ul2_tasks.open_vocabulary(str(folder))
+
+
+def test_ids_are_the_tokenizers_own_of_the_task_or_as_the_user_says(shifted):
+    chat = {"tokens": np.array([1, 3, 2]), "loss_mask": np.array([0, 1, 1]), "span_id": np.array([0, 1, 2])}
+    of_task, converter = with_id_shift(dataset([chat]), shifted), ul2_tasks.HuggingFaceChatConverter()
+    for examples, vocabulary in ((of_task, ()), (dataset([chat]), [shifted])):
+        (row,) = seqio_converter(converter, *vocabulary)(examples, {"tokens": 3}).as_numpy_iterator()
+        assert (row["packed_input_ids"].tolist(), row["labels"].tolist()) == ([0, 2, 1], [IGNORED, 2, 1])
+    with pytest.raises(ValueError, match="vocabulary"):
+        seqio_converter(converter, seqio.ByteVocabulary())(of_task, {"tokens": 3})
+
+
+def test_what_is_wrong_is_named():
+    chats = dataset([{key: np.ones([3], int) for key in CHAT}])
+    for make, argument in (
+        (lambda: ul2_tasks.HuggingFaceChatConverter(pad_token_id=-1), "pad_token_id"),
+        (lambda: ul2_tasks.HuggingFaceChatConverter(pack=1), "pack"),
+        (lambda: MODELS["Transformers, chat"][0](pack=True)(chats, {"targets": 4}), "task_feature_lengths"),
+        (lambda: ul2_tasks.EncDecFeatureConverter(use_custom_packing_ops=True), "use_custom_packing_ops"),
+        (lambda: ul2_tasks.PromptCompletionFeatureConverter(use_custom_packing_ops=True), "use_custom_packing_ops"),
+    ):
+        with pytest.raises(ValueError, match=argument):
+            make()

@@ -82,18 +82,6 @@ def test_chats_are_those_of_the_iterable_dataset(pack):
         ExamplesCollator(converter, found)([long, found[1]])
 
 
-def test_a_sampler_and_a_subset_decide_who_reads_what(found):
-    converter = HuggingFaceFeatureConverter("longest")
-    collate, indices = ExamplesCollator(converter, found), [40, 3, 3, 17, 900]
-    (batch,) = loader(found, converter, sampler=indices, batch_size=5)
-    alone = [collate([found[index]]) for index in indices]
-    for row, one in enumerate(alone):
-        for key, values in one.items():
-            assert batch[key][row, : values.shape[1]].equal(values[0])
-    (same,) = torch.utils.data.DataLoader(torch.utils.data.Subset(found, indices), batch_size=5, collate_fn=collate)
-    assert_same([batch], [same], 0)
-
-
 def test_what_does_not_fit_is_an_error_that_says_what_to_pass(found):
     rows = ul2_tasks.examples(Mixture(chunk_tokens=20), LENGTHS, pack=True)
     chats = ul2_tasks.examples(Chat(truncation="drop"), {"tokens": 512})

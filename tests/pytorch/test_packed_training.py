@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
 import ul2_tasks  # noqa: E402
+from tests import tiny_models  # noqa: E402
 from ul2_tasks import (  # noqa: E402
     HuggingFaceFeatureConverter,
     UL2IterableDataset,
@@ -22,82 +23,26 @@ pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 LENGTHS = {"inputs": 64, "targets": 48}
 CHUNKS = {"r1": 24, "r2": 20, "x1": 24, "x2": 16, "s": 20}
-ROWS = ul2_tasks.embedding_rows(ul2_tasks.default_vocabulary())
-GEMMA = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 8}
-GEMMA |= {"vocab_size": ROWS, "num_key_value_heads": 2, "max_position_embeddings": 128, "sliding_window": 5, "pad_token_id": 0}
-GEMMA |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
+PAIRS = ["t5-sdpa", "t5-eager", "mt5-sdpa", "umt5-sdpa", "umt5-eager", "t5gemma-eager", "t5gemma2-sdpa", "t5gemma2-eager"]
+ONE_ROW = ["llama-sdpa", "qwen3-eager", "mistral-sdpa", "gemma3_text-sdpa", "gpt2-sdpa", "opt-eager"]
 
 
-def of_t5(name, implementation):
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "relative_attention_max_distance": 20}
-    config = getattr(transformers, f"{name}Config")(vocab_size=ROWS, dropout_rate=0.0, decoder_start_token_id=0, **sizes)
-    return getattr(transformers, f"{name}ForConditionalGeneration")._from_config(config, attn_implementation=implementation)
+def made(name):
+    """A model by its type, and the implementation of its attention."""
+    kind, implementation = name.split("-")
+    if kind.startswith("t5gemma"):
+        return getattr(tiny_models, kind)(implementation=implementation)
+    if kind.endswith("t5"):
+        return tiny_models.t5(kind=kind.upper(), implementation=implementation, decoder_start_token_id=0)
+    return tiny_models.decoder(kind, implementation=implementation)
 
 
-def t5gemma(implementation):
-    sizes = {**GEMMA, "query_pre_attn_scalar": 8, "dropout_rate": 0.0}
-    of_decoder = {"is_decoder": True, "cross_attention_hidden_size": 32}
-    config = transformers.T5GemmaConfig(encoder=dict(sizes), decoder=sizes | of_decoder, dropout_rate=0.0, vocab_size=ROWS)
-    return transformers.T5GemmaForConditionalGeneration._from_config(config, attn_implementation=implementation)
-
-
-def t5gemma2(implementation):
-    sizes = {**GEMMA, "query_pre_attn_scalar": 8, "dropout_rate": 0.0}
-    images = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8}
-    vision = {"model_type": "siglip_vision_model", "patch_size": 4, **images}
-    encoder = {"text_config": dict(sizes), "vision_config": vision, "mm_tokens_per_image": 4}
-    config = transformers.T5Gemma2Config(encoder=encoder, decoder=dict(sizes), dropout_rate=0.0)
-    return transformers.T5Gemma2ForConditionalGeneration._from_config(config, attn_implementation=implementation)
-
-
-def of_decoder(kind, implementation, **more):
-    """A decoder-only model of any type of Transformers, with windows of 5 tokens where it has windows."""
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    of_opt, of_experts = (
-        {"ffn_dim": 48, "word_embed_proj_dim": 32},
-        dict.fromkeys(("num_experts", "num_local_experts"), 4) | {"num_experts_per_tok": 2},
-    )
-    of_windows = (
-        {} if kind in ("llama", "gpt2", "opt") else {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1}
-    )
-    no_dropout = dict.fromkeys(("dropout", "attention_dropout", "hidden_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    sizes |= {"moe_intermediate_size": 16, "head_dim": 8, "max_position_embeddings": 128, **of_opt, **of_experts, **no_dropout}
-    of_ids = {"vocab_size": ROWS, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-    config = transformers.AutoConfig.for_model(kind, **sizes | of_windows | of_ids | more)
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
-
-
-MODELS = {
-    "t5-sdpa": lambda: of_t5("T5", "sdpa"),
-    "t5-eager": lambda: of_t5("T5", "eager"),
-    "mt5-sdpa": lambda: of_t5("MT5", "sdpa"),
-    "umt5-sdpa": lambda: of_t5("UMT5", "sdpa"),
-    "umt5-eager": lambda: of_t5("UMT5", "eager"),
-    "t5gemma-eager": lambda: t5gemma("eager"),
-    "t5gemma2-sdpa": lambda: t5gemma2("sdpa"),
-    "t5gemma2-eager": lambda: t5gemma2("eager"),
-}
-ONE_ROW = {
-    "llama-sdpa": lambda: of_decoder("llama", "sdpa"),
-    "qwen3-eager": lambda: of_decoder("qwen3", "eager"),
-    "mistral-sdpa": lambda: of_decoder("mistral", "sdpa"),
-    "gemma3-sdpa": lambda: of_decoder("gemma3_text", "sdpa"),
-    "gpt2-sdpa": lambda: of_decoder("gpt2", "sdpa"),
-    "opt-eager": lambda: of_decoder("opt", "eager"),
-}
-
-
-@pytest.fixture(params=MODELS)
-def model(request):
-    return accept_packed_sequences(large(MODELS[request.param]()))
-
-
-def large(made):
-    made = made.to(torch.float64)
-    for name, weight in made.named_parameters():
+def large(model):
+    model = model.to(torch.float64)
+    for name, weight in model.named_parameters():
         if weight.ndim > 1 and "vision" not in name:  # large enough that what is attended to matters
             torch.nn.init.normal_(weight, std=0.3)
-    return made
+    return model
 
 
 @functools.cache
@@ -135,9 +80,9 @@ def summed_loss(model, batch):
     return loss
 
 
-@pytest.mark.parametrize("name", [*MODELS, *ONE_ROW])
+@pytest.mark.parametrize("name", [*PAIRS, *ONE_ROW])
 def test_the_loss_and_the_gradients_of_a_packed_row_are_the_sums_of_those_of_its_examples(name):
-    model = accept_packed_sequences(large((MODELS | ONE_ROW)[name]()))
+    model = accept_packed_sequences(large(made(name)))
     batch = packed_batch(decoder_only=name in ONE_ROW)
     assert (batch["segment_ids"].amax(1) >= 2).all()
     assert (batch["segment_ids"] == 0).any(), "there is padding, too"
@@ -158,8 +103,9 @@ def test_the_loss_and_the_gradients_of_a_packed_row_are_the_sums_of_those_of_its
             torch.testing.assert_close(one, other, rtol=1e-4, atol=max(1e-5 * float(other.abs().max()), 1e-6 * largest))
 
 
-def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(model):
-    batch = packed_batch()
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(name):
+    model, batch = accept_packed_sequences(large(made(name))), packed_batch()
     example = next(segments(batch))
     plain = type(model)._from_config(model.config, attn_implementation=model.config._attn_implementation).to(torch.float64)
     plain.load_state_dict(model.state_dict())
@@ -172,21 +118,18 @@ def test_a_model_that_accepts_packed_sequences_takes_all_else_as_before(model):
     torch.testing.assert_close(*generated)
 
 
-@pytest.mark.parametrize(("name", "rows", "reference"), [("t5", 1, "sdpa"), ("t5gemma", 2, "eager")])
-def test_flex_attention_gives_what_other_attention_gives(name, rows, reference):
-    batch = packed_batch(rows=rows)
-    make = {"t5": lambda implementation: of_t5("T5", implementation), "t5gemma": t5gemma}[name]
-    models = [make(implementation) for implementation in (reference, "flex_attention")]
-    models[1].load_state_dict(models[0].state_dict())
+@pytest.mark.parametrize(("kind", "rows", "reference"), [("t5", 1, "sdpa"), ("t5gemma", 2, "eager")])
+def test_flex_attention_gives_what_other_attention_gives(kind, rows, reference):
+    models = [made(f"{kind}-{implementation}") for implementation in (reference, "flex_attention")]
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):  # compiling takes a minute
-        one, two = (accept_packed_sequences(each).eval()(**batch, use_cache=False).loss for each in models)
+        one, two = (accept_packed_sequences(each).eval()(**packed_batch(rows=rows), use_cache=False).loss for each in models)
     torch.testing.assert_close(one, two, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_each_type_of_decoder_keeps_the_examples_of_a_row_apart(kind):
-    eager_alone = ("gemma2", "gpt_oss")
-    model = of_decoder(kind, "eager" if kind in eager_alone else "sdpa", initializer_range=0.4, init_std=0.4).eval()
+    implementation = "eager" if kind in ("gemma2", "gpt_oss") else "sdpa"
+    model = tiny_models.decoder(kind, implementation=implementation, initializer_range=0.4, init_std=0.4).eval()
     batch = packed_batch(rows=1, decoder_only=True)
     with torch.no_grad():
         alone = sum(summed_loss(model, example) for example in segments(batch))
@@ -194,7 +137,7 @@ def test_each_type_of_decoder_keeps_the_examples_of_a_row_apart(kind):
 
 
 def test_masks_with_prefixes_let_an_example_attend_to_all_of_its_inputs():
-    model = large(of_decoder("llama", "sdpa"))
+    model = large(made("llama-sdpa"))
     batch = packed_batch(decoder_only=True)
 
     def loss(rows, **mask):
@@ -252,11 +195,10 @@ def process_group(tmp_path_factory):
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", [*MODELS, *ONE_ROW, "mamba"])
+@pytest.mark.parametrize("name", [*PAIRS, *ONE_ROW, "mamba-eager"])
 def test_packed_rows_fail_in_a_model_that_was_not_made_to_accept_them(name, tmp_path):
     """Also where Trainer leaves out what is no argument of the model."""
-    makers = MODELS | ONE_ROW | {"mamba": lambda: of_decoder("mamba", "eager")}
-    model, batch = makers[name](), packed_batch(decoder_only=name not in MODELS)
+    model, batch = made(name), packed_batch(decoder_only=name not in PAIRS)
     with pytest.raises((ValueError, TypeError)):
         model(**batch)
     for remove in (True, False) if name in ("t5-sdpa", "t5gemma2-sdpa", "llama-sdpa") else ():
@@ -278,8 +220,7 @@ def trainer(model, rows, folder, remove_unused_columns):
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", ["t5-sdpa", "llama-sdpa"])
 def test_a_model_that_is_wrapped_accepts_packed_rows_or_fails(name, wrapper, process_group):
-    make, batch = (MODELS | ONE_ROW)[name], packed_batch(decoder_only=name in ONE_ROW)
-    model = make().eval()
+    model, batch = made(name).eval(), packed_batch(decoder_only=name in ONE_ROW)
     with pytest.raises((ValueError, TypeError)):
         WRAPPERS[wrapper](model)(**batch)
     accept_packed_sequences(model)
@@ -289,7 +230,7 @@ def test_a_model_that_is_wrapped_accepts_packed_rows_or_fails(name, wrapper, pro
 
 @pytest.mark.parametrize("name", ["t5-sdpa", "llama-sdpa"])
 def test_a_part_of_a_packed_batch_is_an_error(name, tmp_path):
-    model, batch = accept_packed_sequences((MODELS | ONE_ROW)[name]()), packed_batch(decoder_only=name in ONE_ROW)
+    model, batch = accept_packed_sequences(made(name)), packed_batch(decoder_only=name in ONE_ROW)
     needed = ["packed_input_ids", *(["position_ids"] if name in ONE_ROW else ["segment_ids", "decoder_segment_ids"])]
     for key in needed:
         with pytest.raises(ValueError, match=key):
@@ -303,18 +244,17 @@ def test_a_part_of_a_packed_batch_is_an_error(name, tmp_path):
 
 
 def test_other_models_and_attention_are_errors():
-    with pytest.raises(ValueError, match="model"):
-        accept_packed_sequences(of_decoder("mamba", "eager"))
     encoder = transformers.T5EncoderModel(transformers.T5Config(vocab_size=16, d_model=8, num_layers=1))
-    with pytest.raises(ValueError, match="model"):
-        accept_packed_sequences(encoder)
-    with pytest.raises(ValueError, match="segment_ids"):
-        packed_attention_masks({"input_ids": torch.ones(1, 3, dtype=torch.long)})
-    batch = packed_batch()
-    with pytest.raises(ValueError, match="attention implementation"):
-        packed_attention_masks(batch, "flash_attention_2")
-    for kind, rows in (("llama", 3), ("gpt2", 1)):
-        made = accept_packed_sequences(of_decoder(kind, "sdpa"))
-        made.config._attn_implementation = "flash_attention_2"
+    for call, arguments, named in (
+        (accept_packed_sequences, [made("mamba-eager")], "model"),
+        (accept_packed_sequences, [encoder], "model"),
+        (packed_attention_masks, [{"input_ids": torch.ones(1, 3, dtype=torch.long)}], "segment_ids"),
+        (packed_attention_masks, [packed_batch(), "flash_attention_2"], "attention implementation"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            call(*arguments)
+    for name, rows in (("llama-sdpa", 3), ("gpt2-sdpa", 1)):
+        model = accept_packed_sequences(made(name))
+        model.config._attn_implementation = "flash_attention_2"
         with pytest.raises(ValueError, match="flash_attention_2"):
-            made(**packed_batch(rows=rows, decoder_only=True))
+            model(**packed_batch(rows=rows, decoder_only=True))

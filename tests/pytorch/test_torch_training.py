@@ -2,23 +2,16 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra torch is not installed")
 
-from ul2_tasks import Mixture, default_vocabulary, embedding_rows  # noqa: E402
+from tests import tiny_models  # noqa: E402
+from ul2_tasks import Mixture  # noqa: E402
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter  # noqa: E402
 from ul2_tasks.pytorch.dataset import UL2IterableDataset  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("seeded_torch")]
 
 LENGTHS = {"inputs": 64, "targets": 64}
-ROWS = embedding_rows(default_vocabulary())
-
-
-def t5():
-    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
-    config = transformers.T5Config(vocab_size=ROWS, dropout_rate=0.0, decoder_start_token_id=0, **sizes)
-    return transformers.T5ForConditionalGeneration(config), {"decoder_start_token_id": config.decoder_start_token_id}
 
 
 def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
@@ -26,9 +19,7 @@ def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
     pytest.importorskip("accelerate", reason="the extra torch is not installed")
 
     def trained(name, workers, start=0, **settings):
-        torch.manual_seed(0)
-        model, converter = t5()
-        examples = HuggingFaceFeatureConverter("max_length", **converter)
+        examples = HuggingFaceFeatureConverter("max_length", decoder_start_token_id=0)
         data = UL2IterableDataset(Mixture(), LENGTHS, feature_converter=examples, batch_size=2)
         data.load_state_dict({**data.state_dict(), "number": start})
         arguments = transformers.TrainingArguments(
@@ -44,7 +35,7 @@ def test_a_trainer_begins_at_the_step_of_its_checkpoint(tmp_path):
             report_to=[],
             disable_tqdm=True,
         )
-        trainer = transformers.Trainer(model, arguments, train_dataset=data)
+        trainer = transformers.Trainer(tiny_models.t5(decoder_start_token_id=0), arguments, train_dataset=data)
         trainer.train(**settings)
         return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
 
