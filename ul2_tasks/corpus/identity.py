@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING
 
 from ul2_tasks.sources.base import DataSource
-
-if TYPE_CHECKING:
-    pass
 
 _logger = logging.getLogger(__name__)
 # The ids of these mean what their class and size say, and `special_ids.vocabulary_identity` states both.

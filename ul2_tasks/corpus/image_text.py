@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ul2_tasks.sources.image_examples import parsed, serialized
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.tokenizers.base import Vocabulary
-
-if TYPE_CHECKING:
-    pass
 
 IMAGE_TEXT_VERSION = 1  # raised whenever the same records give other tokens
 PIECES, SIZES = "pieces", "sizes"  # columns: see `Interleaved.pieces`, and how many bytes each image has

@@ -19,7 +19,7 @@ from ul2_tasks.files.systems import move, open_to_write
 from ul2_tasks.inspect.printing import APART, bars, list_table, percent, print_checks, print_head
 from ul2_tasks.inspect.report import check_path, printed, verdict, write_page
 from ul2_tasks.inspect.run import Run
-from ul2_tasks.inspect.statistics import Check
+from ul2_tasks.inspect.statistics import Check, Checked
 from ul2_tasks.random_access.audit import CorpusRead, read_of
 from ul2_tasks.random_access.numbering import Numbering
 
@@ -87,7 +87,7 @@ class CorpusAudit:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunAudit:
+class RunAudit(Checked):
     """What a run has read until a step: of each corpus, and whether the sums agree."""
 
     mixture: str
@@ -98,11 +98,6 @@ class RunAudit:
     elements: int
     corpora: Sequence[CorpusAudit]
     checks: Sequence[Check]
-
-    @property
-    def passed(self) -> bool:
-        """Whether all checks pass."""
-        return all(check.passed for check in self.checks)
 
 
 def check_outputs(paths: Sequence[str]) -> None:
