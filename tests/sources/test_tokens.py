@@ -1,5 +1,6 @@
 """Tokens that others made: read as they were written, shared out, cached; what is wrong with files is said with their names."""
 
+import dataclasses
 import itertools
 import pickle
 import shutil
@@ -23,7 +24,7 @@ def marked(name, *others):
 
 def mixture_of(name, folder):
     source = ul2_tasks.open_source(CASES[name].spec.format(folder), **CASES[name].options or {})
-    return ul2_tasks.Mixture("tokens", source, "bytes", denoisers=ul2_tasks.T5GEMMA2[:1])
+    return dataclasses.replace(ul2_tasks.Mixture("tokens", source, "bytes"), denoisers=ul2_tasks.T5GEMMA2[:1])
 
 
 def written(name, folder, documents=DOCUMENTS):

@@ -25,6 +25,8 @@ class TokenSource(DataSource):
     EOS where they end; with `separate_documents` it stays, and has to be there.
     """
 
+    text_key = "text"  # as descriptions of it have, though it has no fields
+
     def __init__(
         self,
         format: str,
