@@ -85,7 +85,7 @@ def arrays(tmp_path):
     for dtype in dtypes:
         np.arange(100, dtype=dtype).tofile(tmp_path / dtype.name)
     mapped = [MappedArray(str(tmp_path / dtype.name), dtype) for dtype in dtypes]
-    return [*mapped, FileArray(str(tmp_path / "int32"), np.dtype(np.int32))]
+    return [*mapped, FileArray(str(tmp_path / "int32"), np.dtype(np.int32), 100)]
 
 
 @given(ranges=st.lists(st.tuples(st.integers(0, 3), *[st.integers(0, 100)] * 2), max_size=20))

@@ -38,12 +38,14 @@ def test_each_group_above_a_process_bounds_it(tmp_path, kind):
     assert available_bytes(str(tmp_path / "nothing")) == whole
 
 
-def test_processes_of_a_host_share_the_default_bound(monkeypatch):
-    bounds = []
-    for processes in (1, 4):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-        bounds.append(block_cache._Held().max_bytes)
-    assert bounds[1] == bounds[0] // 4
+@pytest.mark.parametrize("launcher", ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"])
+def test_processes_of_a_host_share_the_bound(monkeypatch, launcher):
+    held = block_cache._Held()
+    whole = held.max_bytes
+    monkeypatch.setenv(launcher, "4(x2),3" if launcher.startswith("SLURM") else "4")
+    assert held.max_bytes == whole // 4
+    held.given = 1 << 20
+    assert held.max_bytes == 1 << 18
 
 
 class Bytes:

@@ -22,14 +22,15 @@ from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, s
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.corpus.tfrecords import other_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import exists, is_folder, names_in, place
+from ul2_tasks.files.systems import is_folder, names_in, place
 from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import in_words
 from ul2_tasks.store.columns import TOKENS, Columns
+from ul2_tasks.store.index import read_index
 from ul2_tasks.store.provenance import TABLE, Provenance, Table, documents_in
-from ul2_tasks.store.read import Store, open_pair
+from ul2_tasks.store.read import Store
 
 if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
@@ -204,7 +205,10 @@ def splits(cache_dir: str) -> list[str]:
 def read_manifest(cache_dir: str) -> dict | None:
     """The manifest, or None where there is none. Nobody may change it: all who read it get the same dictionary."""
     path = place(cache_dir, MANIFEST)
-    return _parsed(path, systems.read(path)) if exists(path) else None
+    try:
+        return _parsed(path, systems.read(path))
+    except FileNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=16)
@@ -249,7 +253,7 @@ def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
                 yield f"{name} has {rows} documents, but the manifest says {shard['documents']}"
         for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
             column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
-            index, _ = open_pair(place(cache_dir, pair))
+            index = read_index(place(cache_dir, f"{pair}.idx"))
             found, said = (index.documents, index.tokens), (shard["documents"], shard[column])
             if found != said:
                 yield f"{pair} has {found[0]} documents and {found[1]} {column}, but the manifest says {said[0]} and {said[1]}"

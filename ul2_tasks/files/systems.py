@@ -165,14 +165,14 @@ def sizes_of(paths: Sequence[str], found: Iterable[Mapping[str, Any]]) -> list[i
     return [int(each) for each in counts if each is not None]
 
 
-def read(path: str) -> bytes:
-    """All of a file: of a remote one by a single request, where that does not fail."""
+def read(path: str, most: int | None = None) -> bytes:
+    """All of a file, or so many bytes at most: of a remote one by a single request, where that does not fail."""
     system, name = file_system(path)
     if isinstance(system, AsyncFileSystem):
         with contextlib.suppress(Exception):  # which is raised, named, where the file is opened
-            return system.cat_file(name, start=0)
+            return system.cat_file(name, start=0, end=most)
     with open_to_read(path) as file:
-        return file.read()
+        return file.read(-1 if most is None else most)
 
 
 def sha256(path: str) -> str:

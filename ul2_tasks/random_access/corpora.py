@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from ul2_tasks.order.rows import Rows, rows_in_words
 from ul2_tasks.random_access.kinds import Task, blocks_of
 from ul2_tasks.random_access.records import MadeRecords, Records
 from ul2_tasks.random_access.text import MadeText, Text
-from ul2_tasks.store.block_cache import BlockCache
+from ul2_tasks.store.block_cache import BlockCache, is_remote
 from ul2_tasks.store.read import TokenStore
 
 Kind: TypeAlias = Text | Records
@@ -136,6 +137,8 @@ def order_corpus(members: Sequence[Task], kind: Kind, seed: int, shuffle: bool) 
     blocks = blocks_of(members[0].block_shuffle, kind.count, kind.store.tokens)
     order = Order(cycle, kind.lengths, kind.count, seed, shuffle, blocks)
     check_windows(name, order, kind.unit)
+    if shuffle and blocks is None and is_remote(kind.store):
+        _warn_of_requests(name, round(1e6 * kind.count / kind.store.tokens / np.mean(kind.lengths)))
     return OrderedCorpus(name, tuple(members), order, kind, kind)
 
 
@@ -150,6 +153,16 @@ def check_windows(name: str, order: Order, what: str) -> None:
             what,
             first.tokens,
         )
+
+
+@functools.cache
+def _warn_of_requests(name: str, requests: int) -> None:
+    _logger.warning(
+        "%r is not on this machine, and shuffled as a whole: up to %d requests for 10^6 tokens. Pass"
+        " block_shuffle=ul2_tasks.BlockShuffle(), with which it is read in blocks. See docs/guides/operate.md#block-shuffle.",
+        name,
+        requests,
+    )
 
 
 def cycle_of(rates: Mapping[str, float]) -> Cycle:

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.compiled import compiled, part_of_compiled
-from ul2_tasks.files.systems import is_local, size
+from ul2_tasks.files.systems import is_local
 from ul2_tasks.store.fetch import fetch, near_ranges
 from ul2_tasks.store.memory import available_bytes
 
@@ -62,8 +62,8 @@ class MappedArray(MemoryArray):
 class FileArray:
     """All values of a file, from a byte on, that is not mapped. Nothing of it is open between two reads."""
 
-    def __init__(self, path: str, dtype: np.dtype, begin: int = 0):
-        self.path, self.dtype, self.begin, self._count = path, dtype, begin, (size(path) - begin) // dtype.itemsize
+    def __init__(self, path: str, dtype: np.dtype, count: int, begin: int = 0):
+        self.path, self.dtype, self.begin, self._count = path, dtype, begin, count
 
     def __len__(self) -> int:
         return self._count
@@ -73,21 +73,26 @@ Array: TypeAlias = MemoryArray | FileArray
 _MAPPED: weakref.WeakSet[MappedArray] = weakref.WeakSet()
 
 
-def open_array(path: str, dtype: np.dtype, begin: int = 0) -> Array:
-    """All values of a file from a byte on: memory-mapped if it is local, not empty, and this process has not too many maps."""
+def open_array(path: str, dtype: np.dtype, count: int, begin: int = 0) -> Array:
+    """So many values of a file from a byte on: memory-mapped if it is local, not empty, and this process has not too many maps."""
     may_map = is_local(path) and len(_MAPPED) < min(_MOST_MAPPED, most_open(4))
-    return MappedArray(path, dtype, begin) if may_map and size(path) else FileArray(path, dtype, begin)
+    return MappedArray(path, dtype, begin) if may_map and count else FileArray(path, dtype, count, begin)
 
 
-def open_reader(path: str) -> Reader:
+def open_reader(path: str, beginning: bytes = b"") -> Reader:
     """A function of a dtype, a first byte and a count, which gives so many values of a file.
 
-    They are views of one memory map of a local file; else they are read when they are asked for.
+    They are views of one memory map of a local file; else of its first bytes, or they are read when they are asked for.
     """
-    if not is_local(path):
-        return functools.partial(_read, path)
-    mapped = _map(path)
-    return lambda dtype, start, count: np.frombuffer(mapped, dtype, count, start) if count else np.zeros([0], dtype)
+    held = _map(path) if is_local(path) else beginning
+
+    def values(dtype: npt.DTypeLike, start: int, count: int) -> np.ndarray:
+        if not count:
+            return np.zeros([0], dtype)
+        is_held = start + count * np.dtype(dtype).itemsize <= len(held)
+        return np.frombuffer(held, dtype, count, start) if is_held else _read(path, dtype, start, count)
+
+    return values
 
 
 def read_ranges(arrays: Sequence[Array], numbers: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[np.ndarray]:

@@ -3,8 +3,8 @@
     block          0          1          2         3
     tokens     [0, B)    [B, 2 B)  [2 B, 3 B)  [3 B, N)      each is one long read of a remote store
 
-Blocks of whole records begin and end where these do. All caches of a process share one bound of bytes, and workers of a DataLoader
-share it in equal parts. Where there is no room, the block goes that was not used for longest.
+Blocks of whole records begin and end where these do. All caches of the processes of a host share one bound of bytes, in equal
+parts, as workers of a DataLoader share that of theirs. Where there is no room, the block goes that was not used for longest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import sys
 import threading
 import weakref
@@ -65,7 +66,7 @@ class _Held:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.given: int | None = None
-        self.default = _default_bytes()
+        self.default = min(available_bytes() // 4, _MOST_BYTES)
         self.used, self.ahead = (collections.OrderedDict[_Key, int]() for _ in range(2))
         self.waiting: dict[_Key, bool] = {}  # which are to be fetched, and whether these will be used at once
         self.bytes = self.fetching = 0
@@ -76,7 +77,7 @@ class _Held:
         """Of this process."""
         data = sys.modules.get("torch.utils.data")
         worker = data.get_worker_info() if data else None
-        return (self.given or self.default) // (worker.num_workers if worker else 1)
+        return (self.given or self.default) // _processes() // (worker.num_workers if worker else 1)
 
     def read(self, cache: BlockCache, blocks: Sequence[int]) -> list[MemoryArray]:
         with self.lock:
@@ -256,15 +257,16 @@ def is_remote(store: TokenStore) -> bool:
 
 
 def set_block_cache(max_bytes: int | None = None) -> None:
-    """Bounds the blocks that this process, or its DataLoader's workers, hold of a corpus with `block_shuffle` in an object store.
+    """Bounds the blocks that all processes of this host hold of a corpus with `block_shuffle` in an object store.
 
     The bound never changes an example.
 
     Args:
         max_bytes: how many bytes blocks take at most, in all; by default a quarter of the memory that this machine has, or this
-            container or job of a scheduler may take, and 8 GiB at most; of several processes that `torchrun` started each takes an
-            equal part. Each of n workers of a DataLoader takes an nth. Two windows of each partition that this host reads should
-            fit: 2 x partitions x window_blocks x block_tokens x 2 bytes, or 4 bytes from 65,500 ids on.
+            container or job of a scheduler may take, and 8 GiB at most. Of several processes that `torchrun`, `mpirun` or `srun`
+            started here each takes an equal part, and of n workers of a DataLoader each an nth of that. Two windows of each
+            partition that this host reads should fit: 2 x partitions x window_blocks x block_tokens x 2 bytes, or 4 bytes from
+            65,500 ids on.
 
     Raises:
         ValueError: max_bytes is not an integer of at least 1.
@@ -274,10 +276,10 @@ def set_block_cache(max_bytes: int | None = None) -> None:
     _held.given = None if max_bytes is None else int(max_bytes)
 
 
-def _default_bytes() -> int:
-    """Of this process: a launcher such as `torchrun` says how many of the host's there are."""
-    processes = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return min(available_bytes() // 4, _MOST_BYTES) // max(1, int(processes) if processes.isdecimal() else 1)
+def _processes() -> int:
+    """How many processes of this run are on this host, as their launcher says: torchrun, Open MPI, or srun, such as `4(x2),3`."""
+    said = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"))
+    return max(1, int(next((found[0] for found in map(re.compile(r"\d+").match, said) if found), 1)))
 
 
 def _reopened(store: Store, blocks: Blocks, max_bytes: int | None) -> BlockCache:

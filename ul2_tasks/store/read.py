@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.files.systems import is_local, parallel_map, size
+from ul2_tasks.files.systems import is_local, parallel_map, size, sizes
 from ul2_tasks.order.ranges import expanded
 from ul2_tasks.store.arrays import Array, MemoryArray, most_open, open_array, read_joined, read_ranges
 from ul2_tasks.store.index import Index
@@ -27,7 +27,7 @@ from ul2_tasks.store.token_formats import MEGATRON, TokenFormat
 _MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
 _used: collections.OrderedDict[tuple[weakref.ref[Store], int], None] = collections.OrderedDict()  # indexes, the last at the end
 _lock = threading.Lock()
-_Of = TypeVar("_Of")
+_Of, _Pair = TypeVar("_Of"), TypeVar("_Pair")
 
 
 class TokenStore(Protocol):
@@ -176,7 +176,10 @@ class Store(TokenStore):
     @classmethod
     def open(cls, prefixes: Sequence[str], format: TokenFormat = MEGATRON) -> Store:
         """Of files whose counts are not known, and that others may have written: reads the index of each, and checks it."""
-        counts = _of_pairs(functools.partial(_counts, format=format), prefixes)
+        found = _of_pairs(functools.partial(_counts, format=format), prefixes, prefixes)
+        for (_, _, *said), present in zip(found, sizes([file for _, _, file, *_ in found])):
+            _check_size(*said, present)
+        counts = [each[:2] for each in found]
         documents = [documents for documents, _ in counts]
         provenance = provenance_of_pairs(prefixes, documents)
         return cls(prefixes, documents, [tokens for _, tokens in counts], provenance, format=format)
@@ -308,16 +311,16 @@ class Store(TokenStore):
 
     def _opened(self, pairs: Sequence[int]) -> list[Array]:
         """The tokens of pairs, which may have been written anew since this store was made."""
-        counted = functools.partial(_counted, format=self.format)
-        found = _of_pairs(counted, [self.prefixes[pair] for pair in pairs])
-        for pair, (*got, _) in zip(pairs, found):
+        indexes = _of_pairs(self._index, pairs, [self.prefixes[pair] for pair in pairs])
+        for pair, index in zip(pairs, indexes):
+            got = [index.documents, index.tokens]
             expected = [int(np.diff(borders[pair : pair + 2])[0]) for borders in (self.borders, self._token_starts)]
             if got != expected:
                 raise ValueError(
                     f"{self.prefixes[pair]} must have {expected[0]} documents and {expected[1]} tokens, as when its dataset was"
                     f" made, got {got[0]} and {got[1]}. Make the dataset again, because the file was rewritten."
                 )
-        return [array for *_, array in found]
+        return list(map(_open_tokens, indexes))
 
     def _index(self, pair: int) -> Index:
         """The index of a pair. Of all stores of this process, those that were used last stay open, within their share of files."""
@@ -379,29 +382,30 @@ def _unlock() -> None:
 os.register_at_fork(after_in_child=_unlock)
 
 
-def _of_pairs(function: Callable[[str], _Of], prefixes: Sequence[str]) -> list[_Of]:
+def _of_pairs(function: Callable[[_Pair], _Of], pairs: Sequence[_Pair], prefixes: Sequence[str]) -> list[_Of]:
     """The function of each pair. Those of other file systems are opened side by side."""
-    return list(map(function, prefixes)) if all(map(is_local, prefixes)) else parallel_map(function, prefixes)
+    return list(map(function, pairs)) if all(map(is_local, prefixes)) else parallel_map(function, pairs)
 
 
-def _counted(prefix: str, format: TokenFormat) -> tuple[int, int, Array]:
-    """How many documents and tokens a pair has, and the tokens; see `open_pair`. Its index is closed."""
-    index, array = open_pair(prefix, format)
-    return index.documents, index.tokens, array
-
-
-def _counts(prefix: str, format: TokenFormat) -> tuple[int, int]:
-    index, _ = open_pair(prefix, format)
-    index.check()
-    return index.documents, index.tokens
-
-
-def open_pair(prefix: str, format: TokenFormat = MEGATRON) -> tuple[Index, Array]:
-    """The index and the tokens of PREFIX.idx and PREFIX.bin, or of a file. One of another size than its index says is refused."""
+def _counts(prefix: str, format: TokenFormat) -> tuple[int, int, str, str, int]:
+    """How many documents and tokens a pair has, the file of the tokens, that of its index, and the bytes that this says."""
     index = format.read(prefix)
-    expected, present = index.begin + index.tokens * index.dtype.itemsize, size(index.file)
+    index.check()
+    return index.documents, index.tokens, index.file, index.path, _bytes_of(index)
+
+
+def _open_tokens(index: Index) -> Array:
+    """The tokens of a pair. The size of a remote file is not asked for again: a read of what it has not fails."""
+    if is_local(index.file):
+        _check_size(index.file, index.path, _bytes_of(index), size(index.file))
+    return open_array(index.file, index.dtype, index.tokens, index.begin)
+
+
+def _bytes_of(index: Index) -> int:
+    return index.begin + index.tokens * index.dtype.itemsize
+
+
+def _check_size(file: str, index: str, expected: int, present: int) -> None:
+    """Raises a ValueError where a file of tokens has another size than its index says."""
     if present != expected:
-        raise ValueError(
-            f"{index.file} must have {expected} bytes, as its index {index.path} says, got {present}. Write or copy both again."
-        )
-    return index, open_array(index.file, index.dtype, index.begin)
+        raise ValueError(f"{file} must have {expected} bytes, as its index {index} says, got {present}. Write or copy both again.")
