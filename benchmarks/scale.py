@@ -95,7 +95,7 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
             os.link(folder / f"first.{kind}", folder / f"{shard}.{kind}")
         files: list[dict[str, Any]] = [{"file": f"{shard}.{kind}", **entry} for kind, entry in pair.entries.items()]
         counts = {"documents": documents, "tokens": tokens, "empty": 0, "skipped": 0}
-        origins = {"source": "", "origins": {"file": "", "is_part": False, "rows": None}, "reads": ""}
+        origins = {"source": "", "origins": {"file": "", "is_part": False, "rows": None}, "reads": [["", ""]]}
         shards.append({"shard": shard, **counts, "bytes": sum(file["bytes"] for file in files), "files": files, **origins})
     for kind in ("bin", "idx"):
         (folder / f"first.{kind}").unlink()

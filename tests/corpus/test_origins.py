@@ -140,6 +140,21 @@ def test_a_trial_run_counts_rows_within_the_parts_of_a_file(tmp_path):
         assert json.loads(in_file[beginning:].split(b"\n")[origin.row - 1])["id"] == origin.id
 
 
+def test_small_files_share_shards_and_each_document_has_its_own_file_and_row(tmp_path):
+    paths = [tmp_path / f"{number:03}.jsonl" for number in range(100)]
+    for number, path in enumerate(paths):
+        path.write_text("".join(f"{lines(each)}\n" for each in range(3 * number, 3 * number + 3)))
+    source = ul2_tasks.open_source(str(tmp_path / "*.jsonl"), validation=0.2)
+    folder, manifest = cached(tmp_path / "CACHE", source)
+    shards = manifest["splits"]["train"]["shards"]
+    assert 32 <= len(shards) < 60
+    assert [part for shard in shards for part, _ in shard["reads"]] == list(map(str, paths))
+    found = [*origins_of(folder), *origins_of(folder, "validation")]
+    for origin in found:
+        assert json.loads(pathlib.Path(origin.file).read_text().split("\n")[origin.row - 1])["id"] == origin.id
+    assert sorted(origin.id for origin in found) == sorted(f"doc-{number}" for number in range(300))
+
+
 @pytest.mark.parametrize("use_cached", [False, True])
 def test_a_pair_of_megatron_says_where_its_documents_are_from(tmp_path, use_cached):
     paths = [jsonl(tmp_path / "a.jsonl"), jsonl(tmp_path / "b.jsonl", range(100, 200))]

@@ -1,8 +1,9 @@
 """Writes the cache of a corpus, a token store. What a cache is, `cache` says.
 
-Each shard of the source becomes a pair of files, `.bin` and `.idx`, for each split: a worker reads the shard's records, tokenizes
-them in lists by the tokenizer's own library, and writes and hashes the tokens at once. No document passes through tf.data where
-Python reads the source anyway. Memory does not grow with the corpus, and a killed job leaves behind what it has finished.
+Each shard of the source becomes a pair of files, `.bin` and `.idx`, for each split; of many small files those that follow each
+other become one. A worker reads the records, tokenizes them in lists by the tokenizer's own library, and writes and hashes the
+tokens at once. No document passes through tf.data where Python reads the source anyway. Memory does not grow with the corpus, and
+a killed job leaves behind what it has finished.
 `COMPLETED` is written last, because SeqIO takes a folder without it for no cache. The same job writes the same bytes.
 
 Documents keep the order of the corpus. Each reader of the cache has an order of its own.
@@ -48,7 +49,7 @@ from ul2_tasks.jobs.shards import (
     write_shard,
 )
 from ul2_tasks.jobs.trial import checked, in_words, share
-from ul2_tasks.sources.files import Shard
+from ul2_tasks.sources.files import MAX_SHARDS, Shard
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.provenance import TABLE, TableWriter
@@ -57,17 +58,20 @@ from ul2_tasks.version import __version__, check_version, version_of
 
 _REMOVE = "Delete the folder, and start again."
 _RECORDS = "parts"
+_FEWEST, _JOINED = 32, 1 << 26  # shards of joined files, and bytes of one at most
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceShard(JobShard):
-    """One shard of the source, and the files that it becomes.
+    """Shards of the source, by their numbers, of so many; and the files that they become.
 
     The splits are read together, and `max_documents` records of each are taken, and `max_tokens` tokens; all where these are None.
     Each of the columns is a pair of files beside that of the tokens.
     """
 
     splits: tuple[str, ...]
+    sources: range
+    num_sources: int
     number: int
     num_shards: int
     max_documents: int | None
@@ -148,7 +152,7 @@ def _write_shard(shard: SourceShard, *, corpus: Corpus, advance: Callable[[int],
     """Writes a shard, see `shards.write_shard`. Runs on a worker."""
 
     def where() -> str:
-        name = corpus.source.shards(shard.splits[0])[shard.number]
+        name = _named(corpus.source.list_shards(shard.splits[0]), shard)
         return f"{corpus.name}, split {' and '.join(shard.splits)}, shard {shard.number + 1} of {shard.num_shards} ({name})"
 
     def write() -> dict:
@@ -164,10 +168,11 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
     """Writes the pairs of a shard; returns what the manifest says of them."""
     counts = {split: dict.fromkeys(COUNTED, 0) for split in shard.splits}
     hashes: dict[str, list[np.ndarray]] = {split: [] for split in shard.splits if corpus.encoder.counts_ids}
-    of_source = _of_source(corpus, shard)
-    file, is_part = of_source.path, of_source.before is None
+    sources = _of_source(corpus, shard)
+    of_source, is_joined = sources[0], len(sources) > 1
+    file, is_part = "" if is_joined else of_source.path, of_source.before is None
     # A table that is read without the manifest counts from the beginning of its part.
-    told = str(of_source) if is_part else file
+    told = [each.path for each in sources] if is_joined else str(of_source) if is_part else file
     records, last, is_cut, fallbacks = 0, object(), False, corpus.tokenizer.fallbacks
     with temporary_files(shard) as paths:
         path_of = dict(zip(shard.files, paths))
@@ -182,8 +187,13 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
             }
-            left = dict.fromkeys(shard.splits, shard.max_tokens or 0)
-            for batch in tokenize_records(corpus, _taken(corpus.source.read_group(of_source), shard.splits, shard.max_documents)):
+            left, most = (dict.fromkeys(shard.splits, most) for most in (shard.max_tokens or 0, shard.max_documents))
+            batches = (
+                (number, batch)
+                for number, each in enumerate(sources)
+                for batch in tokenize_records(corpus, _taken(corpus.source.read_group(each), most))
+            )
+            for number, batch in batches:
                 if shard.max_tokens is not None:
                     batch = batch.first(left)
                 records, last = records + len(batch.records), batch.last_place or last
@@ -192,9 +202,10 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
                     columns = batch.documents(split).columns
                     for column in (None, *shard.columns):
                         writers[split, column].add(*columns[column or TOKENS])
-                    tables[split].add(*batch.origins(split, corpus.encoder.hashed))
+                    rows, *others = batch.origins(split, corpus.encoder.hashed)
+                    tables[split].add(rows, *others, *([np.full(len(rows), number, np.int32)] if is_joined else []))
                     for record in batch.refused(split):
-                        refused[split].add({"file": file, **record})
+                        refused[split].add({"file": sources[number].path, **record})
                     own = batch.splits == split
                     counts[split]["empty"] += int((own & batch.are_whole & (batch.lengths == 0)).sum())
                     counts[split]["skipped"] += int((own & ~batch.are_whole).sum())
@@ -216,40 +227,64 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
             named = [(name, written[split].entry) for split, name in shard.beside(ending).items()]
             files += [{"file": name, **entry} for name, entry in named if entry is not None]
         is_all_read = is_part and shard.max_documents is shard.max_tokens is None and not is_cut
-        rows = corpus.source.rows_of(of_source, records, last) if is_all_read else None
-        origins = {"file": file, "is_part": is_part, "rows": rows}
+        count = corpus.source.rows_of(of_source, records, last) if is_all_read else None
+        origins = {"file": file, "is_part": is_part, "rows": count}
         return {"splits": counts, "files": files, "origins": origins, "fallbacks": corpus.tokenizer.fallbacks - fallbacks}
 
 
-def _of_source(corpus: Corpus, shard: SourceShard) -> Shard:
+def _named(names: Sequence[str], shard: SourceShard) -> str:
+    own = [names[number] for number in shard.sources]
+    return own[0] if len(own) == 1 else f"{own[0]} to {own[-1]}"
+
+
+def _of_source(corpus: Corpus, shard: SourceShard) -> list[Shard]:
     present = corpus.source.shards(shard.splits[0])
-    if len(present) != shard.num_shards:
+    if len(present) != shard.num_sources:
         raise OSError(
-            f"the corpus must not change during the job, got {len(present)} shards in place of {shard.num_shards}. Leave its files"
+            f"the corpus must not change during the job, got {len(present)} shards in place of {shard.num_sources}. Leave its files"
             " as they are, and re-run the command."
         )
-    return present[shard.number]
+    return [present[number] for number in shard.sources]
 
 
-def _taken(records: Iterator[tuple[str, Record]], splits: Sequence[str], most: int | None) -> Iterator[tuple[str, Record]]:
-    """At most so many records of each split."""
-    if most is None:
+def _taken(records: Iterator[tuple[str, Record]], left: dict[str, int | None]) -> Iterator[tuple[str, Record]]:
+    """At most so many records of each split, which are taken off; None is all."""
+    if None in left.values():
         yield from records
         return
-    left = dict.fromkeys(splits, most)
     while any(left.values()) and (found := next(records, None)):
-        if left[found[0]]:
-            left[found[0]] -= 1
+        if most := left[found[0]]:
+            left[found[0]] = most - 1
             yield found
+
+
+def _joined(sizes: Sequence[int | None]) -> list[range]:
+    """Which shards of the source, of so many bytes each, become one: those of whole files that follow each other, if they are many.
+
+    >>> [len(each) for each in _joined([10] * 63 + [330])]
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]
+    """
+    known = [size for size in sizes if size is not None]
+    if len(known) < max(len(sizes), MAX_SHARDS):
+        return [range(number, number + 1) for number in range(len(sizes))]
+    most, firsts, held = min(sum(known) // _FEWEST, _JOINED), [0], 0
+    for number, size in enumerate(known):
+        if number > firsts[-1] and held + size > most:
+            firsts.append(number)
+            held = 0
+        held += size
+    return list(map(range, firsts, [*firsts[1:], len(known)]))
 
 
 def _source_shards(corpus: Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
     """The shards of all splits, see `RecordSource.groups`."""
     for splits in corpus.source.groups:
-        num_shards = len(of_now[splits[0]])
-        if not num_shards:
+        parts = of_now[splits[0]]
+        if not parts:
             raise ValueError(f"{corpus.name!r} must have files in split {splits[0]!r}, got none.")
-        for number in range(num_shards):
+        joined = _joined(list(map(corpus.source.bytes_of, corpus.source.shards(splits[0]))))
+        num_shards = len(joined)
+        for number, sources in enumerate(joined):
             of = f"{number:05d}-of-{num_shards:05d}"
             yield SourceShard(
                 name=f"{'+'.join(splits)}-{of}",
@@ -261,8 +296,10 @@ def _source_shards(corpus: Corpus, cache_dir: str, most: Mapping[str, int | None
                 ),
                 folder=cache_dir,
                 records=place(cache_dir, _RECORDS),
-                reads=of_now[splits[0]][number],
+                reads=parts[sources.start : sources.stop],
                 splits=splits,
+                sources=sources,
+                num_sources=len(parts),
                 number=number,
                 num_shards=num_shards,
                 **{name: share(name, all_of_it, number, num_shards) for name, all_of_it in most.items()},
@@ -334,7 +371,7 @@ def _finish(
     if changed := changes(begun["reads"], reads_of(corpus.source))[0]:
         raise RuntimeError(f"the source of {corpus.name!r} changed during the job: {changed}. Re-run the command.")
     splits: dict[str, list[dict]] = {split: [] for shard in source_shards for split in shard.splits}
-    names = {split: list(map(str, corpus.source.shards(split))) for split in splits}
+    names = {split: corpus.source.list_shards(split) for split in splits}
     written = all_shards(source_shards)
     for shard, record in zip(source_shards, written):
         for split in shard.splits:
@@ -344,7 +381,7 @@ def _finish(
             splits[split].append(
                 {
                     "shard": shard.pair(split),
-                    "source": names[split][shard.number],
+                    "source": _named(names[split], shard),
                     **record["splits"][split],
                     "bytes": sum(file["bytes"] for file in cache.pairs_of({"files": files})),
                     "files": files,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ul2_tasks.corpus.corpus import Corpus
 
 _logger = logging.getLogger(__name__)
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MANIFEST = "manifest.json"
 REFUSED = "refused.jsonl"  # what the name of a list of records that were skipped ends with
 MOST: Mapping[str, int | None] = {"max_documents": None, "max_tokens": None}  # of a trial run, see `jobs.trial`
@@ -55,8 +55,8 @@ def check_documents(cache_dir: str, split: str, manifest: Mapping | None) -> Non
 
 
 def reads(manifest: Mapping) -> dict[str, list[list[str]]]:
-    """What each shard of each split was made of, see `made_of`; empty texts where the source does not tell."""
-    return {split: [shard["reads"] for shard in entry["shards"]] for split, entry in manifest["splits"].items()}
+    """What each shard of the source of each split was, see `made_of`; empty texts where the source does not tell."""
+    return {split: [part for shard in entry["shards"] for part in shard["reads"]] for split, entry in manifest["splits"].items()}
 
 
 def open_store(cache_dir: str, manifest: Mapping, split: str, column: str | None = None) -> Store:

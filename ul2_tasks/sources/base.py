@@ -115,6 +115,10 @@ class RecordSource(DataSource):
         files = self.files(split)
         return dict(zip(files, stamps(files)))
 
+    def bytes_of(self, shard: Shard) -> int | None:
+        """How many bytes the file has that a shard is; None of a part of one, and of no file."""
+        return None
+
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         """How many rows a shard has that was read to its end: so many `records`, and `last` is where a late one is."""
         return records

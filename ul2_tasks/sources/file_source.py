@@ -75,6 +75,9 @@ class FileSource(RecordSource):
     def read(self, shard: Shard) -> Iterator[Record]:
         return read(shard, self._list(shard.split)[1])
 
+    def bytes_of(self, shard: Shard) -> int | None:
+        return None if shard.stop is not None else self._list(shard.split)[0][shard.path][0]
+
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         return formats.rows_read(shard, self._list(shard.split)[1], records, last)
 

@@ -155,6 +155,9 @@ class HashSplit(RecordSource):
     def stamps(self, split: str) -> dict[str, str]:
         return self.inner.stamps("train")
 
+    def bytes_of(self, shard: Shard) -> int | None:
+        return self.inner.bytes_of(_of_train(shard))
+
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         return self.inner.rows_of(_of_train(shard), records, last)
 
