@@ -1,5 +1,7 @@
 """How fast examples are read from an object store: `python benchmarks/remote_reading.py [--seconds 5] [--repeats 5]`.
 
+With `--requests` it counts instead what each command, and training in blocks, asks of a server of S3 on this machine (moto).
+
 It writes 10^8 made-up tokens, uint16, and puts them into a file system of fsspec that answers each request after 20 ms, at 50 MB a
 second, and fails at 1 % of them: by a time-out, a reset, a 503 or a short read. It reads examples of 512, 512, a batch at a time:
 
@@ -18,6 +20,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
+import os
 import pathlib
 import tempfile
 import time
@@ -25,6 +29,7 @@ from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
+from click.testing import CliRunner
 from fsspec.asyn import AsyncFileSystem
 from rich import box
 from rich.console import Console
@@ -32,6 +37,7 @@ from rich.progress import track
 from rich.table import Table
 
 import ul2_tasks
+from ul2_tasks.cli import main as main_command
 from ul2_tasks.random_access.sequence import read_rows
 from ul2_tasks.store.write import PairWriter
 
@@ -81,7 +87,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
+    parser.add_argument("--requests", action="store_true", help="count the requests of commands")
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--file_bytes", type=int, default=1 << 20)
     arguments = parser.parse_args()
+    if arguments.requests:
+        count_requests(arguments.files, arguments.file_bytes)
+        return
     fsspec.register_implementation("far", Store, clobber=True)
     blocks = ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)
     ul2_tasks.set_block_cache(4 * blocks.partitions * blocks.window_blocks * blocks.block_tokens)
@@ -135,6 +147,62 @@ def report(turns: list[dict[str, Turn]]) -> None:
             f"{np.median([turn[kind].requests for turn in turns]):.2f}",
             f"{np.median([turn[kind].read for turn in turns]):.3f}",
         )
+    Console(width=120).print(table)
+
+
+KINDS = ("HEAD", "LIST", "GET", "PUT", "DELETE")
+
+
+def count_requests(files: int, file_bytes: int) -> None:
+    """Prints how many requests each command makes of a corpus and a cache in S3."""
+    from tests.stores.object_stores import Proxy, free_port, program
+
+    port, rng = free_port(), np.random.default_rng(0)
+    words = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 9)))) for _ in range(4000)]
+    with program(["-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+        proxy = Proxy(port)
+        keys = dict(AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1")
+        os.environ.update(AWS_ENDPOINT_URL=proxy.address, **keys)
+        system = fsspec.filesystem("s3")
+        system.mkdir("bucket")
+        for number in range(files):
+            lines = (
+                json.dumps({"id": f"{number}-{row}", "text": " ".join(rng.choice(words, 300))}) for row in range(file_bytes // 1400)
+            )
+            system.pipe(f"bucket/texts/{number:05}.jsonl", "\n".join(lines).encode())
+        corpus = ["mine", "--corpus", "s3://bucket/texts/*.jsonl", "--vocabulary", "bytes"]
+        run = [*corpus, "--cache", "s3://bucket/out", "--lengths", "512,512", "--batch_size", "128"]
+        commands = {
+            "cache": ["cache", *corpus, "--output", "s3://bucket/out"],
+            "cache, of a complete one": ["cache", *corpus, "--output", "s3://bucket/out"],
+            "verify": ["verify", "s3://bucket/out"],
+            "verify --quick": ["verify", "s3://bucket/out", "--quick"],
+            "show --step, batch of 128": ["show", *run, "--step", "3"],
+            "find --document": ["find", *run, "--document", "7"],
+            "find --id": ["find", *run, "--id", "3-1"],
+            "audit --until 20": ["audit", *run, "--until", "20"],
+        }
+        made = {}
+        for name, command in commands.items():
+            proxy.reset()
+            if error := CliRunner().invoke(main_command, command).exception:
+                raise error
+            made[name] = [*proxy.requests]
+        blocks = ul2_tasks.BlockShuffle(block_tokens=1 << 16, partitions=4, window_blocks=2)
+        for readers in (1, 2, 4):
+            proxy.reset()
+            for reader in range(readers):
+                mixture = ul2_tasks.Mixture("mine", "s3://bucket/texts/*.jsonl", "bytes", block_shuffle=blocks)
+                examples = ul2_tasks.examples(mixture, LENGTHS, cache_dirs=["s3://bucket/out"])
+                for first in range(reader, len(examples), 64 * readers):
+                    read_rows(examples, np.arange(first, min(first + 64 * readers, len(examples)), readers))
+            made[f"an epoch in blocks of 65,536, {readers} readers"] = [*proxy.requests]
+        tokens = json.loads(system.cat("bucket/out/mine_corpus/stats.train.json"))["targets_tokens"]
+        proxy.stop()
+    table = Table("", "requests", "for 10^6 tokens", *KINDS, box=box.SIMPLE, title=f"{files} files, some {tokens:,} tokens")
+    for name, requests in made.items():
+        kinds = ["LIST" if request.is_list else request.method for request in requests]
+        table.add_row(name, *map(str, (len(kinds), round(1e6 * len(kinds) / tokens), *map(kinds.count, KINDS))))
     Console(width=120).print(table)
 
 

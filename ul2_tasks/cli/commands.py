@@ -522,7 +522,8 @@ def export(data, output: str, cache_dir: str | None, written_as: str, **options)
 @ends_with("ul2 verify cache", "ul2 verify cache/mine_corpus")
 @main.command()
 @click.argument("folder")
-def verify(folder: str) -> None:
+@click.option("--quick", is_flag=True, help="Compare the sizes of files alone; no token is read.")
+def verify(folder: str, quick: bool) -> None:
     """Check that the files of a cache or an export are unchanged.
 
     Read FOLDER, such as OUTPUT/ul2_corpus, or OUTPUT for everything in it, and compare checksums. List each file that differs and
@@ -531,7 +532,7 @@ def verify(folder: str) -> None:
     from ul2_tasks.inspect.verify import examine
 
     all_wrong = []
-    for where, wrong, counts in examine(folder):
+    for where, wrong, counts in examine(folder, quick):
         for sentence in wrong:
             click.echo(sentence if where == folder or where in sentence else f"{where}: {sentence}")
         if not wrong:

@@ -174,11 +174,12 @@ def identity(cache_dir: str, split: str) -> str:
     return f"{len(names)} files, {sum(found)} bytes, crc32 {zlib.crc32(repr(found).encode())}"
 
 
-def verify(cache_dir: str) -> Iterator[str]:
-    """Reads all of a cache again. Gives a sentence for each file that is missing, truncated, altered or too many.
+def verify(cache_dir: str, quick: bool = False) -> Iterator[str]:
+    """Reads all of a cache again, or with `quick` compares sizes alone.
 
-    Where there is none, it gives one for each pair of files that holds other numbers of documents or values than the manifest says.
-    A folder without a finished cache, or without a manifest, raises a ValueError.
+    Gives a sentence for each file that is missing, truncated, altered or too many. Where there is none, it gives one for each pair
+    of files that holds other numbers of documents or values than the manifest says. A folder without a finished cache, or without a
+    manifest, raises a ValueError.
     """
     if not is_folder(cache_dir):
         raise ValueError(f"the folder must be of one corpus, such as OUTPUT/ul2_corpus, got {cache_dir!r}, which does not exist.")
@@ -191,9 +192,9 @@ def verify(cache_dir: str) -> Iterator[str]:
     manifest = read_manifest(cache_dir)
     if manifest is None:
         raise ValueError(f"{cache_dir} must have a {MANIFEST} to compare it with, got a cache of SeqIO's own, which has none.")
-    wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest)))
+    wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest), quick))
     yield from wrong
-    if not wrong:
+    if not wrong and not quick:
         yield from _miscounted(cache_dir, manifest)
 
 

@@ -56,10 +56,13 @@ def read_examples(folder: str, *, verify: bool = True) -> Iterator[dict[str, Any
     return _read(folder, manifest, lambda paths: format.read(paths, manifest["features"]), verify)
 
 
-def verify(folder: str) -> Iterator[str]:
-    """Reads an export again. Gives a sentence for each shard that is missing, truncated or altered, or not in the manifest."""
+def verify(folder: str, quick: bool = False) -> Iterator[str]:
+    """Reads an export again, or with `quick` compares sizes alone.
+
+    Gives a sentence for each shard that is missing, truncated or altered, or not in the manifest.
+    """
     manifest = read_manifest(folder)
-    yield from faults(folder, _files(manifest), _present(folder, manifest))
+    yield from faults(folder, _files(manifest), _present(folder, manifest), quick)
 
 
 def is_export(folder: str) -> bool:

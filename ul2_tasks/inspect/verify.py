@@ -13,8 +13,10 @@ from ul2_tasks.jobs.shards import unfinished
 from ul2_tasks.jobs.trial import most_of
 
 
-def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
+def examine(folder: str, quick: bool = False) -> Iterator[tuple[str, list[str], dict[str, int]]]:
     """Reads a cache or export again, or several that are right in a folder, and compares each with what its manifest says.
+
+    With `quick` sizes alone are compared.
 
     Of each there is its folder; a sentence for each thing that is wrong, such as that it is not finished; and, where nothing is
     wrong, the totals of its manifest, such as {"documents": 525, ..}, and what a trial run has at most.
@@ -29,7 +31,7 @@ def examine(folder: str) -> Iterator[tuple[str, list[str], dict[str, int]]]:
             f"the folder must be the --output of `ul2 cache` or of `ul2 export`, got {folder}, in which there is neither a cache"
             " nor an export."
         )
-    return map(_examine, found)
+    return (_examine(each, quick) for each in found)
 
 
 def _holds(folder: str) -> bool:
@@ -50,12 +52,12 @@ def _is_pair(folder: str) -> bool:
     )
 
 
-def _examine(folder: str) -> tuple[str, list[str], dict[str, int]]:
+def _examine(folder: str, quick: bool) -> tuple[str, list[str], dict[str, int]]:
     if _is_pair(folder):
         return folder, [f"{folder} has .bin and .idx files for Megatron-LM, but no manifest to compare them with."], {}
     written: Any = export_folder if export_folder.is_export(folder) else cache
     try:
-        wrong = list(written.verify(folder))
+        wrong = list(written.verify(folder, quick))
     except ValueError as error:
         wrong = [str(error)]
     manifest = {} if wrong else written.read_manifest(folder)
