@@ -421,7 +421,8 @@ def begin_at(checkpoint, *arguments) -> list[str]:
 def test_continued_pre_training_begins_at_a_checkpoint_and_resumes_exactly(stopped, tmp_path):
     """With other denoisers than the checkpoint's, so also with other data, and with more rows in the embedding."""
     files = ("gin/ul2_continue.gin", "gin/models/tiny.gin")
-    begun = begin_at(stopped / f"checkpoint_{STEPS // 2}", "--gin.EMBEDDING_ROWS=4224")
+    more_rows = ("--gin.EMBEDDING_ROWS=4224", "--gin.initial_checkpoint.FromCheckpoint.add_rows=True")
+    begun = begin_at(stopped / f"checkpoint_{STEPS // 2}", *more_rows)
     train(tmp_path / "whole", *begun, steps(STEPS), files=files)
     whole = losses(tmp_path / "whole")
     first, last = STEPS // 2 + 10, STEPS
