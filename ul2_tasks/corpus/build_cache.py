@@ -187,7 +187,8 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
             refused = {
                 split: pairs.enter_context(LinesWriter(path_of[name])) for split, name in shard.beside(cache.REFUSED).items()
             }
-            left, most = (dict.fromkeys(shard.splits, most) for most in (shard.max_tokens or 0, shard.max_documents))
+            left = dict.fromkeys(shard.splits, shard.max_tokens or 0)
+            most: dict[str, int | None] = dict.fromkeys(shard.splits, shard.max_documents)
             batches = (
                 (number, batch)
                 for number, each in enumerate(sources)
@@ -202,8 +203,8 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
                     columns = batch.documents(split).columns
                     for column in (None, *shard.columns):
                         writers[split, column].add(*columns[column or TOKENS])
-                    rows, *others = batch.origins(split, corpus.encoder.hashed)
-                    tables[split].add(rows, *others, *([np.full(len(rows), number, np.int32)] if is_joined else []))
+                    rows, ids, texts = batch.origins(split, corpus.encoder.hashed)
+                    tables[split].add(rows, ids, texts, *([np.full(len(rows), number, np.int32)] if is_joined else []))
                     for record in batch.refused(split):
                         refused[split].add({"file": sources[number].path, **record})
                     own = batch.splits == split

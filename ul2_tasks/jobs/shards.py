@@ -58,7 +58,7 @@ class JobShard:
     files: tuple[str, ...]
     folder: str
     records: str
-    reads: Sequence[str]
+    reads: Sequence[object]
 
     @property
     def record(self) -> str:

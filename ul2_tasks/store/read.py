@@ -27,7 +27,8 @@ from ul2_tasks.store.token_formats import MEGATRON, TokenFormat
 _MOST_INDEXES = 1 << 12  # of all stores, if a process may have so many open files
 _used: collections.OrderedDict[tuple[weakref.ref[Store], int], None] = collections.OrderedDict()  # indexes, the last at the end
 _lock = threading.Lock()
-_Of, _Pair = TypeVar("_Of"), TypeVar("_Pair")
+_Of = TypeVar("_Of")
+_Pair = TypeVar("_Pair")
 
 
 class TokenStore(Protocol):
@@ -177,8 +178,8 @@ class Store(TokenStore):
     def open(cls, prefixes: Sequence[str], format: TokenFormat = MEGATRON) -> Store:
         """Of files whose counts are not known, and that others may have written: reads the index of each, and checks it."""
         found = _of_pairs(functools.partial(_counts, format=format), prefixes, prefixes)
-        for (_, _, *said), present in zip(found, sizes([file for _, _, file, *_ in found])):
-            _check_size(*said, present)
+        for (_, _, file, path, expected), present in zip(found, sizes([each[2] for each in found])):
+            _check_size(file, path, expected, present)
         counts = [each[:2] for each in found]
         documents = [documents for documents, _ in counts]
         provenance = provenance_of_pairs(prefixes, documents)
