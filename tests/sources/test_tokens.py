@@ -69,6 +69,13 @@ def test_an_id_that_the_vocabulary_lacks_is_told_with_file_and_document(name, id
         read_all(written(name, tmp_path, [*DOCUMENTS[:33], [5, id, EOS], *DOCUMENTS[34:]]))
 
 
+def test_an_id_of_eight_bytes_does_not_wrap_round(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([5, 2**32 + 6, EOS]))
+    source = ul2_tasks.open_source(f"flat:{tmp_path}/a.npy", eod=EOS)
+    with pytest.raises(ValueError, match=f"{tmp_path}"):
+        read_all(ul2_tasks.Mixture("tokens", source, "bytes").corpus())
+
+
 def test_it_is_told_of_a_document_that_is_not_looked_at_before(tmp_path):
     corpus = written("megatron", tmp_path, [[5, 60000 if number == 503 else 7] for number in range(1000)])
     with pytest.raises(ValueError, match=rf"document 503 of {tmp_path}/a must .* got 60000"):

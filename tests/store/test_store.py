@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import pickle
 import struct
 
 import numpy as np
@@ -36,6 +37,14 @@ def test_golden_bytes(tmp_path):
     index += struct.pack("<3q", 0, 6, 10) + struct.pack("<4q", 0, 1, 2, 3)
     assert (tmp_path / "a.idx").read_bytes() == index
     assert [entry["bytes"] for entry in entries.values()] == [12, len(index)]
+
+
+def test_files_that_were_rewritten_with_fewer_documents_are_refused(tmp_path):
+    write(tmp_path / "a")
+    store = pickle.dumps(Store.open([f"{tmp_path}/a"]))
+    write(tmp_path / "a", DOCUMENTS[:1])
+    with pytest.raises(ValueError, match=f"{tmp_path}"):
+        read(pickle.loads(store), [2])
 
 
 @pytest.mark.torch

@@ -122,7 +122,7 @@ def _store(
 ) -> Store:
     """Under other hashes it is another: the cache was written anew."""
     del hashes
-    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables), end)
+    return Store(prefixes, documents, tokens, None if tables is None else Provenance(tables), end=end)
 
 
 def check_stored(cache_dir: str, corpus: Corpus, expected: Mapping[str, str]) -> dict:

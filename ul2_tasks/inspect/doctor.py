@@ -10,12 +10,13 @@ import itertools
 import pathlib
 import platform
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -153,7 +154,7 @@ def examine_installation() -> Iterator[Finding]:
         found = f"seqio {versions['seqio']} is installed, but {imported} is what is imported, from {where}"
         remedy = "pip install --force-reinstall --no-deps seqio: seqio-nightly, which t5 brings, wrote over it"
         yield Finding("problem", "installation", found, remedy)
-    if clashes := _clashes():
+    if clashes := list(_clashes()):
         remedy = "pip install what is asked for, best all extras in one command"
         yield Finding("problem", "installation", "; ".join(clashes), remedy)
 
@@ -167,10 +168,25 @@ def _version_of_seqio() -> tuple[str | None, str]:
     return runpy.run_path(str(version))["__version__"], spec.origin
 
 
-def _clashes() -> list[str]:
-    """What installed packages ask for, and is not there; none where pip is not installed, which says it."""
-    checked = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
-    return checked.stdout.splitlines() if checked.returncode else []
+def _clashes() -> Iterator[str]:
+    """What installed packages ask for, and is not there, as `pip check` says it."""
+    installed: dict[str, metadata.Distribution] = {}
+    for found in metadata.distributions():  # the first of a name is the one that is imported
+        if name := found.metadata["Name"]:
+            installed.setdefault(canonicalize_name(name), found)
+    for distribution in installed.values():
+        name = f"{distribution.metadata['Name']} {distribution.version}"
+        for line in distribution.requires or []:
+            try:
+                asked = Requirement(line)
+                there = installed.get(canonicalize_name(asked.name))
+                fits = there is not None and asked.specifier.contains(there.version, prereleases=True)
+            except (InvalidRequirement, InvalidVersion) as error:
+                yield f"{name} asks for {line!r}: {error}"
+                continue
+            if not fits and (asked.marker is None or asked.marker.evaluate({"extra": ""})):
+                is_there = f"there is {there.version}" if there else "which is not installed"
+                yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
 def examine_vocabulary(leaf: Description, about: About) -> Generator[Finding, None, bool]:

@@ -24,6 +24,7 @@ Reader: TypeAlias = Callable[[npt.DTypeLike, int, int], np.ndarray]
 
 
 _MOST_MAPPED = 1 << 14  # arrays, if a process may have as many open files
+_NO_INT32 = 1 << 31
 _NEAR = 1 << 14  # bytes between two ranges of a memory map that are asked for as one: four pages
 
 
@@ -167,7 +168,8 @@ def _copy(addresses, counts, of_dtype, places, joined):
     for number in range(len(addresses)):
         found, place = _values_at(addresses[number], counts[number], of_dtype), joined[places[number] :]
         for value in range(len(found)):  # from 0 in both, which is compiled to copies of many values at once
-            place[value] = found[value]
+            id = found[value]
+            place[value] = id if -_NO_INT32 <= np.int64(id) < _NO_INT32 else -1  # no id either, where one would wrap round
 
 
 @functools.cache

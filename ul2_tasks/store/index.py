@@ -83,6 +83,8 @@ class Index:
 
         A file without them raises a ValueError.
         """
+        if len(documents) and (most := int(documents.max())) >= self.documents:
+            raise self._corrupt(f"it has {self.documents} documents, and no document {most}")
         starts = self.pointers[documents] // self.dtype.itemsize
         stops = starts + self.lengths[documents]
         if (wrong := (starts < 0) | (stops < starts) | (stops > self.tokens)).any():

@@ -160,6 +160,7 @@ class Store(TokenStore):
         documents: ArrayLike,
         tokens: ArrayLike,
         provenance: Provenance | None = None,
+        *,
         end: int | None = None,
         ids: int | None = None,
         format: TokenFormat = MEGATRON,
@@ -189,7 +190,8 @@ class Store(TokenStore):
         """For another process, which opens the files again, and refuses those with other numbers of documents or tokens."""
         prefixes = [os.path.abspath(prefix) if is_local(prefix) else prefix for prefix in self.prefixes]
         counts = np.diff(self.borders), np.diff(self._token_starts)
-        return Store, (prefixes, *counts, self.provenance, self.end, self.ids, self.format)
+        made = functools.partial(Store, end=self.end, ids=self.ids, format=self.format)
+        return made, (prefixes, *counts, self.provenance)
 
     @cached_property
     def whole(self) -> Store:
@@ -199,7 +201,8 @@ class Store(TokenStore):
     def ending_with(self, end: int | None, ids: int | None = None) -> Store:
         """The same documents without their ends, which are all `end` unless that is None; one that has others is refused."""
         counts = np.diff(self.borders), np.diff(self._token_starts)
-        return Store(self.prefixes, *counts, self.provenance, end, self.ids if ids is None else ids, self.format)
+        ids = self.ids if ids is None else ids
+        return Store(self.prefixes, *counts, self.provenance, end=end, ids=ids, format=self.format)
 
     @property
     def documents(self) -> int:
