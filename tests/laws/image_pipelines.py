@@ -163,7 +163,6 @@ IMAGES = [
         corpus=lambda: range(IN_ROWS),
         refusal=ValueError,
         no_seed="seed must be an integer, got None",
-        refused="the state must be of the same dataset, got another",
         needs_torch=True,
         lacks={
             "ids": "tests/image_rows/test_image_dataset.py says it, of a tokenizer whose id 0 is a word.",
