@@ -53,7 +53,8 @@ def error(status: int, code: str) -> tuple[int, bytes]:
 
 def faults(share: float, *kinds: str | tuple[int, bytes], most: int = 2) -> Fault:
     """Breaks this share of the requests to read, by kinds in turn, and a tenth of it of others; none oftener than `most` times."""
-    draw, broken, kind = random.Random(0), collections.Counter(), itertools.cycle(kinds)
+    draw, kind = random.Random(0), itertools.cycle(kinds)
+    broken: collections.Counter[Request] = collections.Counter()
 
     def fault(request: Request) -> str | tuple[int, bytes] | None:
         if draw.random() >= share / (1 if request.method in ("GET", "HEAD") else 10) or broken[request] >= most:
