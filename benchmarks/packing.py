@@ -29,11 +29,10 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
 import seqio
 import tensorflow as tf
+from recipe import add_t5_mixture, name_text, seqio_vocabulary
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from speed.peers import add_t5_mixture, name_text
-from speed.vocabulary import SENTINEL_IDS, VOCABULARY
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
 from ul2_tasks.mixtures.advice import expected_fill
@@ -42,6 +41,7 @@ from ul2_tasks.order.pack import best_fit
 from ul2_tasks.sources.memory import embedded_corpus
 from ul2_tasks.tasks.sources import seqio_source
 
+VOCABULARY, SENTINEL_IDS = seqio_vocabulary()
 FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}
 CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConverter}
@@ -50,7 +50,7 @@ CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConver
 def main() -> None:
     arguments = parse_arguments()
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
-    add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, FEATURES, SENTINEL_IDS)
+    add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, FEATURES, T5GEMMA2, SENTINEL_IDS)
     console = Console(width=max(132, Console().width))
     rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
     report(console, rows)

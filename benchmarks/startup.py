@@ -118,26 +118,28 @@ def ours(length: int, folder: str, reached: Reached) -> Iterable:
 
     name = "ul2_mix"
     if length >= 8192:
-        from speed.vocabulary import SENTINEL_IDS, VOCABULARY
+        from recipe import seqio_vocabulary
 
-        name = ul2_tasks.register("startup", "embedded", VOCABULARY, sentinels=SENTINEL_IDS)
+        vocabulary, sentinels = seqio_vocabulary()
+        name = ul2_tasks.register("startup", "embedded", vocabulary, sentinels=sentinels)
     mixture = seqio.get_mixture_or_task(name)
     return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
 def t5(length: int, folder: str, reached: Reached) -> Iterable:
     import seqio
-    from speed.peers import add_t5_mixture, name_text
-    from speed.vocabulary import SENTINEL_IDS, VOCABULARY
+    from recipe import add_t5_mixture, name_text, seqio_vocabulary
 
+    from ul2_tasks import T5GEMMA2
     from ul2_tasks.sources.memory import embedded_corpus
     from ul2_tasks.tasks.sources import seqio_source
 
     reached("import")
     reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
-    features = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
-    mixture = add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, features, SENTINEL_IDS)
-    return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
+    vocabulary, sentinels = seqio_vocabulary()
+    features = {key: seqio.Feature(vocabulary) for key in ("inputs", "targets")}
+    name = add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, features, T5GEMMA2, sentinels)
+    return seqio.get_mixture_or_task(name).get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
 SIDES: dict[str, Callable[[int, str, Reached], Iterable]] = {

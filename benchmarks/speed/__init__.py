@@ -1,1 +1,0 @@
-"""What an example costs, beside the same from others: `python benchmarks/speed`."""
