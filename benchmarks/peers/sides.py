@@ -158,8 +158,13 @@ def ours_seqio(spec: Spec) -> Stream:
     """SeqIO: `seqio.get_dataset` of what `register` registers, with this package's feature converter."""
     import ul2_tasks
 
-    source = ul2_tasks.open_source(f"megatron:{spec.only_one() / 'documents'}")
-    name = ul2_tasks.register(f"ours_{spec.case}", source, vocabulary(), denoisers=DENOISERS[spec.case], sentinels=SENTINELS)
+    def of(name: str) -> str:
+        source = ul2_tasks.open_source(f"megatron:{spec.root / name / 'documents'}")
+        described = {"denoisers": DENOISERS[spec.case], "sentinels": SENTINELS}
+        return ul2_tasks.register(f"ours_{spec.case}_{name}", source, vocabulary(), **described)
+
+    names = {of(name): share for name, share in spec.corpora.items()}
+    name = ul2_tasks.mix("ours_both", names) if spec.mixed else next(iter(names))
     return _seqio_batches(name, ul2_tasks.EncDecFeatureConverter(pack=spec.case == "packed"), spec)
 
 
