@@ -76,6 +76,14 @@ def test_an_id_of_eight_bytes_does_not_wrap_round(tmp_path):
         read_all(ul2_tasks.Mixture("tokens", source, "bytes").corpus())
 
 
+@pytest.mark.parametrize("array", [np.array([5.0, EOS]), np.array([5, EOS], ">u2"), np.asfortranarray([[5, EOS], [6, EOS]])])
+def test_an_array_of_something_else_than_ids_in_order_is_refused(array, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    source = ul2_tasks.open_source(f"flat:{tmp_path}/a.npy", eod=EOS)
+    with pytest.raises(ValueError, match=f"{tmp_path}/a.npy must have integers"):
+        read_all(ul2_tasks.Mixture("tokens", source, "bytes").corpus())
+
+
 def test_it_is_told_of_a_document_that_is_not_looked_at_before(tmp_path):
     corpus = written("megatron", tmp_path, [[5, 60000 if number == 503 else 7] for number in range(1000)])
     with pytest.raises(ValueError, match=rf"document 503 of {tmp_path}/a must .* got 60000"):

@@ -88,7 +88,9 @@ def _flat(name: str, format: TokenFormat) -> Index:
     begin, dtype = 0, np.dtype(format.dtype).newbyteorder("<") if format.dtype else None
     with open_to_read(name) as file:
         if file.read(8) == b"\x93NUMPY\1\0":
-            (_, _, dtype), begin = np.lib.format.read_array_header_1_0(file), file.tell()
+            (_, is_by_columns, dtype), begin = np.lib.format.read_array_header_1_0(file), file.tell()
+            if is_by_columns or dtype.kind not in "iu" or dtype != dtype.newbyteorder("<"):
+                raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
     path = f"{os.path.splitext(name)[0]}.csv.gz"
     if exists(path):
         ends = _ends_in_table(path)
