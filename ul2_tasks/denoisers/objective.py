@@ -54,10 +54,8 @@ def denoise(
     if not is_integer(key, at_least=-math.inf):
         raise ValueError(f"key must be an integer, got {key!r}.")
     opened, own_sentinels = open_for_modes(vocabulary, [denoiser.mode], sentinels, modes)
-    special, text = (
-        SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser),
-        tokens.astype(np.int64),
-    )
+    special = SpecialTokensRequest(own_sentinels, modes).tokens(opened, denoiser)
+    text = tokens.astype(np.int64)
     remedy = "Leave special ids out, and pass the vocabulary that tokenized the text."
     TextIds(opened.vocab_size, special.reserved).check(text, "ids", remedy)
     if (needed := sentinels_needed(denoiser, len(text))) > len(special.sentinels):

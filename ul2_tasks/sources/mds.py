@@ -77,13 +77,14 @@ def with_shards(paths: list[str]) -> list[str]:
     """
     indexes = {path: listed for path in paths if os.path.basename(path) == INDEX and (listed := _listed(path))}
     folders, found = {os.path.dirname(path) for path in indexes}, dict[str, int | None]()
+    all_present = {*paths}
     for path in paths:
         if os.path.dirname(path) not in folders:
             found[path] = None
         for shard in indexes.get(path, ()):
             files = [file for file in (shard.get("zip_data"), shard.get("raw_data")) if file]
             own = {place(os.path.dirname(path), file["basename"]): file["bytes"] for file in files}
-            if not (present := own.keys() & {*paths}):
+            if not (present := own.keys() & all_present):
                 raise ValueError(f"{path} must list files that are there, but {' or '.join(own)} is not. Copy the folder again.")
             found |= {min(present): own[min(present)]}
     expected = {path: size for path, size in found.items() if size is not None}
