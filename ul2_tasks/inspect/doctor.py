@@ -169,24 +169,30 @@ def _version_of_seqio() -> tuple[str | None, str]:
 
 
 def _clashes() -> Iterator[str]:
-    """What installed packages ask for, and is not there, as `pip check` says it."""
+    """What this package, and what it brings or has extras for, ask for and is not there; other packages are `pip check`'s."""
     installed: dict[str, metadata.Distribution] = {}
     for found in metadata.distributions():  # the first of a name is the one that is imported
         if name := found.metadata["Name"]:
             installed.setdefault(canonicalize_name(name), found)
-    for distribution in installed.values():
-        name = f"{distribution.metadata['Name']} {distribution.version}"
+    ours = canonicalize_name("ul2_tasks")
+    reached = [ours] if ours in installed else [*filter(installed.__contains__, map(canonicalize_name, _PACKAGES))]
+    for name in reached:  # which grows
+        distribution = installed[name]
+        label = f"{distribution.metadata['Name']} {distribution.version}"
         for line in distribution.requires or []:
             try:
                 asked = Requirement(line)
+                needed = asked.marker is None or asked.marker.evaluate({"extra": ""})
                 there = installed.get(canonicalize_name(asked.name))
                 fits = there is not None and asked.specifier.contains(there.version, prereleases=True)
             except (InvalidRequirement, InvalidVersion) as error:
-                yield f"{name} asks for {line!r}: {error}"
+                yield f"{label} asks for {line!r}: {error}"
                 continue
-            if not fits and (asked.marker is None or asked.marker.evaluate({"extra": ""})):
+            if there and (needed or name == ours) and canonicalize_name(asked.name) not in reached:
+                reached.append(canonicalize_name(asked.name))
+            if needed and not fits:
                 is_there = f"there is {there.version}" if there else "which is not installed"
-                yield f"{name} asks for {asked.name}{asked.specifier}, {is_there}"
+                yield f"{label} asks for {asked.name}{asked.specifier}, {is_there}"
 
 
 def examine_vocabulary(leaf: Description, about: About) -> Generator[Finding, None, bool]:
