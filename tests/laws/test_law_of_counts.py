@@ -139,6 +139,18 @@ def test_weights_are_exact_however_far_apart_packed_or_not(case):
     assert examples[often] / examples.sum() == pytest.approx(asked[often], rel=0.06)
 
 
+def test_weights_of_tokens_are_parts_of_the_tokens_packed_or_not(case):
+    found = case.examples(Mix("counted", dict(zip(case.mixtures, case.weights)), weigh="tokens"))
+    slots, tokens = found.numbering.slots(np.arange(4_000)), {}
+    for number, corpus in enumerate(found.numbering.corpora):
+        of = slots.corpora == number
+        located = corpus.kind.origin(corpus.order.ranges(slots.epochs[of], slots.slots[of]))
+        tokens[corpus.name] = int((located.stops - located.starts).sum())
+    asked = {mixture.corpus().name: weight / sum(case.weights) for mixture, weight in zip(case.mixtures, case.weights)}
+    often = [name for name, read in tokens.items() if read > 3 * found.numbering.corpora[0].store.tokens and asked[name] > 0.1]
+    assert [tokens[name] / sum(tokens.values()) for name in often] == pytest.approx([asked[name] for name in often], rel=0.04)
+
+
 def staged(case: Case, steps: int) -> Mix:
     rng = case.rng()
     firsts = sorted({0, *rng.integers(1, steps, 2).tolist()})

@@ -98,3 +98,30 @@ def test_a_mix_says_what_is_wrong(mixtures):
         ul2_tasks.Mix("wrong", mixtures)
     with pytest.raises(ValueError, match="temperature"):
         ul2_tasks.Mix("hot", {ul2_tasks.Mixture("a"): 1}, temperature=math.nan)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_tokens_are_those_of_objectives_and_of_turns(pack):
+    text = ul2_tasks.Mixture("mm_text", denoisers="UL2")
+    both = ul2_tasks.Mix("mm_objectives", {text: 1, ul2_tasks.Mixture("mm_other", text): 2}, weigh="tokens")
+    found = ul2_tasks.examples(both, {"inputs": 512, "targets": 512}, pack=pack)
+    located = [each for index in range(len(found)) for each in np.atleast_1d(found.locate(index))]
+    read = [sum(stop - start for each in located if name in each.task for start, stop in each.tokens) for name in ("text", "other")]
+    assert read[1] / read[0] == pytest.approx(2, rel=0.05)
+    talks = ul2_tasks.Chat("mm_talks", truncation="drop")  # whose last turns have those before them as inputs
+    words = ul2_tasks.Mixture("mm_words", vocabulary=talks.vocabulary)
+    found = ul2_tasks.examples(ul2_tasks.Mix("mm_both", {words: 3, talks: 1}, weigh="tokens"), LENGTHS, pack=pack)
+    numbers, corpora = np.arange(4 * len(found)), found.numbering.corpora
+    slots = found.numbering.slots(numbers)
+    read = [
+        corpus.lengths_of(slots.epochs[of], slots.slots[of]).sum() if corpus.name == "mm_talks_corpus" else _text(corpus, slots, of)
+        for number, corpus in enumerate(corpora)
+        for of in [slots.corpora == number]
+    ]
+    assert dict(zip([corpus.name for corpus in corpora], np.array(read) / sum(read))) == pytest.approx(
+        {"mm_words_corpus": 0.75, "mm_talks_corpus": 0.25}, rel=0.05
+    )
+
+
+def _text(corpus, slots, of):
+    return corpus.order.ranges(slots.epochs[of], slots.slots[of]).sizes.sum()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -47,8 +49,8 @@ class Mix(Description):
         temperature: raises each weight to 1 / temperature, as SeqIO and mT5 do with the sizes of corpora. Higher ones make
             fractions more equal, and 1 keeps the weights. It is 1 then.
         weigh: what weights count: "examples", or "tokens", those that the examples are made of. A corpus then has as many examples
-            as its tokens need, where an example has as many as those of an epoch on average; the objectives of one corpus count
-            examples. Of a corpus that is read in windows the average is that of its beginning.
+            as its tokens need, where an example has as many as those of an epoch on average. Of a corpus that is read in windows
+            the average is that of its beginning. Weights of the denoisers of a `Mixture` always count examples.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
@@ -203,11 +205,17 @@ class Mix(Description):
 
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The tasks of each stage, at their rates."""
-        members = self.members(sequence_length, cache_dirs)
-        if (planned := self.planned) is None:
+        members, planned = self.members(sequence_length, cache_dirs), self.planned
+        if self.weigh == "tokens":
+            of = functools.partial(_rates_by_tokens, {each.task: each for each in members}, format=format_of(sequence_length))
+            if planned is None:
+                members = [dataclasses.replace(each, rate=of(dict(self.pairs))[each.task]) for each in members]
+        else:
+            of = _rates
+        if planned is None:
             return MemberSchedule.of(members, self.weigh)
-        rates = [(first_step, _rates(weights)) for first_step, weights in planned.flat()]
-        return members_by_stage(members, rates, planned.batch_size, planned.steps, self.weigh)
+        stages = [(first_step, of(weights)) for first_step, weights in planned.flat()]
+        return members_by_stage(members, stages, planned.batch_size, planned.steps, self.weigh)
 
 
 def _is_chat(description: Description) -> bool:
@@ -235,6 +243,22 @@ def _rates(weights: Mapping[Description, float], format: str | None = None) -> d
         for task, rate in own.items():
             rates[task] = rates.get(task, 0.0) + weight * rate / sum(own.values())
     return rates
+
+
+def _rates_by_tokens(
+    members: Mapping[str, Task], weights: Mapping[Description, float], format: str | None = None
+) -> dict[str, float]:
+    """The same, where weights are of tokens: each of several descriptions of one corpus has its part of the tokens of these."""
+    found: dict[str, float] = {}
+    by_corpus: dict[str, dict[Description, float]] = {}
+    for leaf, weight in weights.items():
+        tokens = sum(rate * members[task].tokens for task, rate in _rates({leaf: 1}, format).items())
+        by_corpus.setdefault(leaf.corpus().name, {})[leaf] = weight / tokens
+    for leaves in by_corpus.values():
+        rates = _rates(leaves, format)
+        scale = math.fsum(weights[leaf] for leaf in leaves) / math.fsum(rates.values())
+        found |= {task: rate * scale for task, rate in rates.items()}
+    return found
 
 
 def _whole(leaves: Iterable[Description]) -> Iterator[Description]:

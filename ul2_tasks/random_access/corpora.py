@@ -27,6 +27,7 @@ Kind: TypeAlias = Text | Records
 Made: TypeAlias = MadeText | MadeRecords
 _logger = logging.getLogger(__name__)
 _MOST_WINDOWS = 1 << 14  # that are remembered
+_AT_ONCE = 1 << 16  # examples
 TOLERATED = 0.01  # the relative error of a share of which nothing is said
 
 
@@ -63,6 +64,14 @@ class OrderedCorpus:
     def store(self) -> TokenStore:
         """The tokens of all documents."""
         return self.data.store
+
+    @cached_property
+    def epoch_tokens(self) -> int:
+        """How many tokens the examples of an epoch have: of text those that they are made of, of records all, in the first."""
+        if self.data.index is None:
+            return self.store.tokens
+        parts = (np.arange(first, min(first + _AT_ONCE, self.order.examples)) for first in range(0, self.order.examples, _AT_ONCE))
+        return sum(int(self.lengths_of(np.zeros_like(slots), slots).sum()) for slots in parts)
 
     def packed(self, budgets: Mapping[str, int | None]) -> Rows:
         """Which examples share which rows of these lengths."""

@@ -58,6 +58,11 @@ class Task:
     number: int = 0
     has_images: bool = False
 
+    @property
+    def tokens(self) -> int:
+        """How many units of the corpus a full example has."""
+        return self.solution.full.length if self.solution and self.solution.configuration.merge_examples else 1
+
     def __reduce__(self) -> tuple:
         """For another process, in which nothing need be registered. The name of the corpus is all that is asked of it there."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

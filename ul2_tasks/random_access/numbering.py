@@ -423,7 +423,7 @@ def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]]
         rates = [math.fsum(member.rate for member in readers) for readers in read.values()]
         if schedule.weigh == "tokens":
             ordered = [list(corpora.values())[number] for number in chosen]
-            rates = [rate * each.order.examples / each.store.tokens for rate, each in zip(rates, ordered)]
+            rates = [rate * each.order.examples / each.epoch_tokens for rate, each in zip(rates, ordered)]
         stages.append(MixedStage(first, tuple(chosen), tuple(rates)))
     return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements)
 
