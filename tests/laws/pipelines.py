@@ -298,11 +298,12 @@ def register_filled(corpus: str) -> str:
     return register_texts(corpus, 1, denoisers=[WHOLE, FIM], merge_examples=False)
 
 
-def register_two(corpus: str, weight: float = 2, weigh: str = "examples") -> str:
-    """Two corpora."""
+def register_two(corpus: str, weight: float = 2, weigh: str = "examples", most: int | None = None) -> str:
+    """Two corpora, of which the second is read `most` epochs at most."""
     source = MemoryDataSource(lambda: documents("one")[::-1], validation=0)
     more = ul2_tasks.register("laws_more", source, renderer().vocabulary, [S])
-    return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1}, weigh=weigh)
+    max_epochs = {} if most is None else {more: most}
+    return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1}, weigh=weigh, max_epochs=max_epochs)
 
 
 def register_staged(corpus: str, weight: float = 1) -> str:
@@ -787,6 +788,11 @@ TEXTS = [
                 " of two corpora by tokens",
                 of_numbers(functools.partial(register_two, weigh="tokens")),
                 {"shares": TWO, "amounts": amounts(0, in_tokens=True), "lacks": ENDS_EARLY | as_above("no seed")},
+            ),
+            (
+                " of two corpora by tokens, of which one ends, packed",
+                of_numbers(functools.partial(register_two, weight=0.2, weigh="tokens", most=1), pack=True),
+                {"texts": IN_ROWS, "lacks": ENDS_EARLY | as_above("no seed", "new process")},
             ),
             (
                 " of two corpora in stages, packed",

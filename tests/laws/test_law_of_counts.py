@@ -169,6 +169,30 @@ def test_a_corpus_is_read_again_when_all_of_it_was_read_whatever_the_stages(case
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
+def test_a_corpus_that_ends_is_read_so_often_and_its_part_goes_to_the_others(case, is_staged):
+    rng = case.rng()
+    mix, most = staged(case, 200) if is_staged else case.mix, int(rng.integers(1, 3))
+    ended = {mixture: most for mixture in case.mixtures[1:] if mixture in mix.leaves}
+    try:
+        found = case.examples(dataclasses.replace(mix, max_epochs=ended, weigh=str(rng.choice(["tokens", "examples"]))))
+    except ValueError as error:
+        assert (is_staged or case.in_blocks) and "max_epochs" in str(error)
+        return
+    numbering, numbers = found.numbering, np.arange(200 * BATCH)
+    held, slots = by_corpus(case, delivered(found, numbers)), numbering.slots(numbers)
+    for name in (mixture.corpus().name for mixture in ended):
+        assert held[name].max() <= most
+        ends = [s.first for s in numbering.mixed[1:] if name not in {numbering.corpora[each].name for each in s.corpora}]
+        if ends and ends[0] <= len(numbers) and not is_staged:
+            assert held[name].min() == most or numbering.mix.turns > 1
+    for number in np.unique(slots.corpora).tolist():
+        of = slots.corpora == number
+        assert np.array_equal(numbering.numbers(number, slots.epochs[of], slots.slots[of]), slots.places[of])
+    first, second = found.epoch(1).first, found.epoch(2).first
+    assert found.at(first)[0].number == 1 or first == second
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
 def test_skipped_steps_are_not_read_and_all_others_are_in_their_order(case, is_staged):
     mix, rng = staged(case, 40) if is_staged else case.mix, case.rng()
     before = case.examples(mix)

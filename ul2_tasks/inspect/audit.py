@@ -163,8 +163,8 @@ def _of_corpus(
 def _asked(numbering: Numbering, elements: int) -> dict[tuple[str, str], float]:
     """The part of the examples that the weights ask for, by corpus and task, on average over the stages so far."""
     found: dict[tuple[str, str], float] = {}
-    firsts = [stage.first for stage in numbering.stages]
-    for stage, first, stop in zip(numbering.stages, firsts, [*firsts[1:], elements]):
+    firsts = numbering.leaving_out.first_from(np.array([stage.first for stage in numbering.mixed])).tolist()
+    for stage, first, stop in zip(numbering.mixed, firsts, [*firsts[1:], elements]):
         part = max(0, min(stop, elements) - first) / max(1, elements)
         for number, weight in zip(stage.corpora, stage.weights):
             corpus = numbering.corpora[number]

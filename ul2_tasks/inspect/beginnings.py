@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -62,6 +63,7 @@ def examples_of(schedule: MemberSchedule, sequence_length: Mapping[str, int | No
     """The examples that documents make. Nothing resumes them."""
     names = {member.corpus.name for stage in schedule.stages for member in stage.members}
     kind_of = kinds_in(beginnings.split, beginnings, names)  # what is left out is shown, not logged
+    schedule = dataclasses.replace(schedule, max_epochs={})  # which beginnings would end at once
     return Examples(number_examples(schedule, kind_of, seed, shuffle=True), sequence_length, dict)
 
 

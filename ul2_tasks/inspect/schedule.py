@@ -25,7 +25,8 @@ class StageOfCorpus:
         first_step, stop_step: its steps [first_step, stop_step).
         corpus: the name of the corpus's task.
         fraction: its part of the stage's examples or packed sequences.
-        elements, tokens: how many it reads; of tokens about so many, and exactly those of whole epochs. `ul2 audit` counts them.
+        elements, examples, tokens: how many it reads; of tokens, and of the examples of packed sequences, about so many, and
+            exactly those of whole epochs. `ul2 audit` counts them.
         epochs: how many epochs of the corpus were read before the stage, and are after it.
         epoch_ends: the steps in which it reads the last token of an epoch of the corpus.
         denoisers: the steps from which on the corpus has other denoisers, or other weights of them, with their fractions.
@@ -37,6 +38,7 @@ class StageOfCorpus:
     corpus: str
     fraction: float
     elements: int
+    examples: int
     tokens: int
     epochs: tuple[float, float]
     epoch_ends: list[int]
@@ -56,7 +58,7 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
         )
     numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
     rows, mix = [], numbering.mix
-    tokens = {corpus.name: corpus.store.tokens for corpus in numbering.corpora}
+    sizes = {corpus.name: (corpus.order.examples, corpus.store.tokens) for corpus in numbering.corpora}
     all_begins = [
         {int(mix.numbers(corpus, np.array([part.first]))[0]): part.order for part in parts}
         for corpus, parts in enumerate(numbering.parts)
@@ -75,7 +77,7 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
                     numbering.names[corpus],
                     (after[0] - before[0]) / (stop - stage.first),
                     after[0] - before[0],
-                    round((after[1] - before[1]) * tokens[numbering.names[corpus]]),
+                    *(round((after[1] - before[1]) * size) for size in sizes[numbering.names[corpus]]),
                     (before[1], after[1]),
                     [first_step + end // batch for end in ends if stage.first <= end < stop],
                     {
@@ -92,8 +94,8 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
     """Prints a table of the stages of a run."""
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
     left = ("steps", "corpus", "epochs", "ends at step")
-    names = ("stage", "steps", "corpus", "fraction", f"{run.unit}s", "tokens, about", "epochs", "ends at step")
-    table = list_table(*names, left=left, gap=2)
+    counts = [f"{run.unit}s", *(["examples, about"] if run.unit != "example" else [])]
+    table = list_table("stage", "steps", "corpus", "fraction", *counts, "tokens, about", "epochs", "ends at step", left=left, gap=2)
     last = -1
     for row in rows:
         is_new, last = row.stage != last, row.stage
@@ -103,7 +105,7 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
             f"{row.first_step:,} to {row.stop_step - 1:,}" if is_new else "",
             row.corpus,
             f"{row.fraction:.3g}" if row.fraction < 0.001 else f"{row.fraction:.1%}",
-            f"{row.elements:,}",
+            *(f"{count:,}" for count in (row.elements, row.examples)[: len(counts)]),
             f"{row.tokens:,}",
             f"{row.epochs[0]:.3f} to {row.epochs[1]:.3f}",
             ", ".join(ends[:3]) + (f" and {len(ends) - 3} more" if len(ends) > 3 else ""),

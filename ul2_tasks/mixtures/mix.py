@@ -19,7 +19,7 @@ from ul2_tasks.mixtures.names import as_description
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
-from ul2_tasks.scalars import as_python, fractions
+from ul2_tasks.scalars import as_python, fractions, is_integer
 from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
 _OF_DENOISERS = ("source", "denoisers", "chunk_tokens")  # which descriptions of one corpus and name may have of their own
@@ -51,6 +51,9 @@ class Mix(Description):
         weigh: what weights count: "examples", or "tokens", those that the examples are made of. A corpus then has as many examples
             as its tokens need, where an example has as many as those of an epoch on average. Of a corpus that is read in windows
             the average is that of its beginning. Weights of the denoisers of a `Mixture` always count examples.
+        max_epochs: how many epochs of a corpus are read at most, by its description or name; its weight then goes to the others,
+            which keep their ratio, as does all of a `schedule`. One corpus at least must be without. Corpora in turns of
+            `block_shuffle` end at their last whole turn.
         schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
@@ -74,6 +77,7 @@ class Mix(Description):
     _: dataclasses.KW_ONLY
     temperature: float = 1.0
     weigh: str = "examples"
+    max_epochs: Mapping[Description, int] | Any = ()
     schedule: Sequence[Stage[Description]] | Any = None
     batch_size: int | None = None
     steps: int | None = None
@@ -87,16 +91,16 @@ class Mix(Description):
         else:
             weights = weights_of(self.mixtures, self.temperature)
             self._set(mixtures=_by_name(_leaves(weights)), temperature=1.0)
+        self._set(max_epochs=_epochs_of(self.max_epochs, self.leaves))
         leaves = [*self.leaves]
         if planned and all(isinstance(leaf, Chat) for leaf in leaves):
             raise ValueError(
                 f"schedule must have a ul2_tasks.Mixture, got {sorted(leaf.name for leaf in leaves)}. Mix conversations without a"
                 " schedule."
             )
-        if foreign := sorted({*self.rates} - {*self.tasks} if planned or self.weigh == "tokens" else ()):
-            raise ValueError(
-                f"{'schedule' if planned else 'weigh=tokens'} must have tasks of ul2_tasks alone, got {foreign}. Leave it out."
-            )
+        named = "schedule" if planned else "weigh=tokens" if self.weigh == "tokens" else "max_epochs" if self.max_epochs else ""
+        if foreign := sorted({*self.rates} - {*self.tasks} if named else ()):
+            raise ValueError(f"{named} must have tasks of ul2_tasks alone, got {foreign}. Leave it out.")
         for leaf in leaves:
             _check_beside(leaf, leaves)
         check_corpora(leaf for leaf in leaves if leaf.tasks)
@@ -137,6 +141,7 @@ class Mix(Description):
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
         told: dict[str, str] = {} if self.weigh == "examples" else {"weigh": self.weigh}
+        told |= {"max_epochs": repr(self.max_epochs)} if self.max_epochs else {}
         if (planned := self.planned) is None:
             return digest(told | {each.name: f"{each.fingerprint()}, weight {share}" for each, share in self.leaves.items()})
         told |= {each.name: each.fingerprint() for each in self.leaves}
@@ -213,9 +218,10 @@ class Mix(Description):
         else:
             of = _rates
         if planned is None:
-            return MemberSchedule.of(members, self.weigh)
+            return dataclasses.replace(MemberSchedule.of(members, self.weigh), max_epochs=dict(self.max_epochs))
         stages = [(first_step, of(weights)) for first_step, weights in planned.flat()]
-        return members_by_stage(members, stages, planned.batch_size, planned.steps, self.weigh)
+        more = {"weigh": self.weigh, "max_epochs": dict(self.max_epochs)}
+        return members_by_stage(members, stages, planned.batch_size, planned.steps, **more)
 
 
 def _is_chat(description: Description) -> bool:
@@ -233,6 +239,20 @@ def _leaves(weights: Mapping[Any, float]) -> dict[Description, float]:
 
 def _by_name(weights: Mapping[Description, float]) -> tuple[tuple[Description, float], ...]:
     return tuple((leaf, as_python(weights[leaf])) for leaf in sorted(weights, key=lambda leaf: (leaf.name, *leaf.rates)))
+
+
+def _epochs_of(given: Any, leaves: Iterable[Description]) -> tuple[tuple[str, int], ...]:
+    """The most epochs of corpora, by their names, of descriptions or names."""
+    names, found = {leaf.corpus().name for leaf in leaves if leaf.tasks}, dict[str, int]()
+    for each, epochs in given.items() if isinstance(given, Mapping) else given:
+        corpora = {each} if each in names else {leaf.corpus().name for leaf in as_description(each).leaves}
+        if not is_integer(epochs, at_least=1) or not corpora <= names or found.keys() & corpora:
+            raise ValueError(
+                "max_epochs must have integers of at least 1 for corpora that are mixed, each once, got"
+                f" {getattr(each, 'name', each)!r}: {epochs!r}. Give such as max_epochs={{web: 4}}."
+            )
+        found |= dict.fromkeys(corpora, int(epochs))
+    return tuple(sorted(found.items()))
 
 
 def _rates(weights: Mapping[Description, float], format: str | None = None) -> dict[str, float]:

@@ -69,6 +69,8 @@ def fingerprint(
     told |= of_rows(numbering)
     if schedule and schedule.weigh != "examples":
         told["weigh"] = schedule.weigh
+    if schedule and schedule.max_epochs:
+        told["max_epochs"] = dict(schedule.max_epochs)
     if schedule and schedule.batch_size:
         told["rates"] = _rates(schedule.stages[0])
         told["schedule"] = {"batch_size": schedule.batch_size, "stages": list(map(_stage, schedule.stages))}
@@ -118,8 +120,10 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept = {key: value for key, value in told.items() if key not in ("rates", "schedule")}
     kept["mixture"] = told["mixture"] if told["mixture"] in told["tasks"] else "any"
     kept["tasks"] = {name: value for name, value in told["tasks"].items() if name in tasks}
-    for key in kept.keys() & {"corpora", "sources", "kinds"}:
+    for key in kept.keys() & {"corpora", "sources", "kinds", "max_epochs"}:
         kept[key] = {name: value for name, value in told[key].items() if name not in later}
+        if not kept[key]:
+            del kept[key]
     kept.pop("skip", None)
     if skips := [each for each in told.get("skip", []) if each["first"] < element]:
         kept["skip"] = skips

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -112,13 +112,14 @@ class StageMembers(NamedTuple):
 class MemberSchedule:
     """What is read in the course of a run, of so many steps with so many elements each; None of what is always the same.
 
-    The rates of corpora, `weigh`, are parts of the examples or of the tokens.
+    The rates of corpora, `weigh`, are parts of the examples or of the tokens. Some corpora are read so many epochs at most.
     """
 
     stages: tuple[StageMembers, ...]
     batch_size: int | None = None
     steps: int | None = None
     weigh: str = "examples"
+    max_epochs: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, members: Sequence[Task], weigh: str = "examples") -> MemberSchedule:
@@ -136,7 +137,7 @@ def members_by_stage(
     rates: Sequence[tuple[int, Mapping[str, float]]],
     batch_size: int,
     steps: int,
-    weigh: str = "examples",
+    **more: Any,
 ) -> MemberSchedule:
     """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
     stages = [
@@ -146,7 +147,7 @@ def members_by_stage(
         )
         for first_step, of_stage in rates
     ]
-    return MemberSchedule(tuple(stages), batch_size, steps, weigh)
+    return MemberSchedule(tuple(stages), batch_size, steps, **more)
 
 
 class MixedStage(NamedTuple):
@@ -171,16 +172,19 @@ class Numbering:
 
     A corpus is there once for each way in which stages read it, by its denoisers and their weights. `packed` says how the examples
     of each corpus share rows, if elements are packed rows; it is empty if they are examples. `stages` tell how examples are mixed,
-    `mix` which corpus each element of the data is of, by its name, and `parts` in which orders that is read. `size` is how many
-    elements are asked for, None for an epoch. `leaving_out` says which documents and steps are left out.
+    `mixed` the same of elements of the data, with a stage more where a corpus has been read `max_epochs`; `mix` which corpus each
+    is of, by its name, and `parts` in which orders that is read. `size` is how many elements are asked for, None for an epoch.
+    `leaving_out` says which documents and steps are left out.
     """
 
     corpora: tuple[OrderedCorpus, ...]
     packed: tuple[Rows, ...]
     stages: tuple[MixedStage, ...]
+    mixed: tuple[MixedStage, ...]
     mix: Mix
     parts: tuple[tuple[Part, ...], ...]
     size: int | None
+    max_epochs: Mapping[str, int]
     leaving_out: LeavingOut = NOTHING
 
     @cached_property
@@ -200,17 +204,20 @@ class Numbering:
         """
         if self.size is not None:
             return epoch * self.size
-        data, stage = NO_END if epoch else 0, self.stages[0]
-        about = {number: self._elements(number) / weight for number, weight in zip(stage.corpora, stage.weights)}
+        data = NO_END if epoch else 0
+        about = {number: self._elements(number) / share for number, share in self._first_shares}
+        least = math.inf
         for number in sorted(about, key=about.__getitem__) if epoch else ():
-            if about[number] * epoch < _FAR * sum(stage.weights) * data:  # rows far beyond need not be counted
+            if about[number] < _FAR * least:  # rows far beyond need not be counted
                 first = self.orders[number].first_of(epoch * self.orders[number].rounds)
-                data = min(data, int(self.mix.numbers(self.names.index(self.corpora[number].name), np.array([first]))[0]))
+                at = int(self.mix.numbers(self.names.index(self.corpora[number].name), np.array([first]))[0])
+                if at >= 0:  # else all epochs of it that may be read have been
+                    data, least = min(data, at), min(least, about[number])
         return int(self.leaving_out.first_from(np.array([data]))[0])
 
     def warn_of_unread(self) -> None:
         """Warns of corpora of which the first epoch has no example, because another one ends before."""
-        shares = list(zip(self.stages[0].corpora, self.mix.stages[0].shares.weights))
+        shares = self._first_shares
         end, first = min((self._elements(number) / share, number) for number, share in shares)
         unread = [self.corpora[number].name for number, share in shares if share * end < 0.5]
         if unread and self.size is None:
@@ -251,8 +258,12 @@ class Numbering:
     @property
     def tokens_per_element(self) -> float:
         """How many tokens of text an element has, on average in the first stage."""
-        shares = zip(self.stages[0].corpora, self.mix.stages[0].shares.weights)
-        return sum(weight * self.corpora[number].store.tokens / self._elements(number) for number, weight in shares)
+        return sum(share * self.corpora[number].store.tokens / self._elements(number) for number, share in self._first_shares)
+
+    @property
+    def _first_shares(self) -> list[tuple[int, float]]:
+        """The corpora of the first stage, and which part of the elements each has."""
+        return list(zip(self.stages[0].corpora, self.mix.stages[0].shares.weights))
 
     def _elements(self, number: int) -> float:
         """How many elements an epoch of a corpus has, about."""
@@ -290,6 +301,24 @@ class Numbering:
         at = self.packed[number].rows_at if self.packed else self.corpora[number].order.examples_at
         return self.elements_at(number, at(epochs, slots))
 
+    def end_of_epochs(self, name: str) -> int:
+        """The element of the data at which a corpus that is read `max_epochs` at most would begin another one; -1 for never.
+
+        Of elements that come in turns it is the last whole turn's end.
+        """
+        corpus, turns = self.names.index(name), self.mix.turns
+        for part, stop in self.parts_until(corpus):
+            order = self.orders[part.order]
+            end = order.first_of(self.max_epochs[name] * order.rounds) - part.start + part.first
+            if part.first < end <= stop:
+                if end < turns:
+                    raise ValueError(
+                        f"max_epochs of {name!r} must be at least {turns} elements, one of each partition, got {end}. Raise it, or"
+                        " lower the partitions of block_shuffle."
+                    )
+                return int(self.mix.numbers(corpus, np.array([end // turns * turns]))[0])
+        return -1
+
     def elements_at(self, number: int, indices: np.ndarray) -> np.ndarray:
         """The elements that are these of an order, [n] int64; -1 where none is."""
         found = np.full_like(indices, -1)
@@ -319,14 +348,14 @@ class Numbering:
     def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
         """The same examples in packed rows of these lengths, which are mixed by examples, too."""
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
-        return _arranged(self.corpora, packed, self.stages, self.size, self.leaving_out)
+        return _arranged(self.corpora, packed, self.stages, self.size, self.max_epochs, self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
         if leaving_out is self.leaving_out:
             return self
         corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self.corpora)
-        return _arranged(corpora, self.packed, self.stages, self.size, leaving_out)
+        return _arranged(corpora, self.packed, self.stages, self.size, self.max_epochs, leaving_out)
 
 
 def _arranged(
@@ -334,24 +363,49 @@ def _arranged(
     packed: tuple[Rows, ...],
     stages: tuple[MixedStage, ...],
     size: int | None,
+    max_epochs: Mapping[str, int],
     leaving_out: LeavingOut = NOTHING,
 ) -> Numbering:
     """The numbering of stages. A row of a corpus counts for as many examples as the rows of this corpus have on average."""
     names = list(dict.fromkeys(corpus.name for corpus in corpora))
     orders: Sequence[Order | Rows] = packed or [corpus.order for corpus in corpora]
     per_example = [rows.rows_about / rows.order.examples for rows in packed] or [1.0] * len(corpora)
-    mixed = []
-    for first, of, weights in stages:
-        # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
-        begin = int(leaving_out.data_of(np.array([first - 1]))[0]) + 1 if first else 0
-        shares = Shares.of(weight * per_example[number] for number, weight in zip(of, weights))
-        mixed.append(Stage(begin, tuple(names.index(corpora[number].name) for number in of), shares))
-    mix = Mix(tuple(mixed), _partitions([corpus.order for corpus in corpora]) if len(names) > 1 else 1)
-    parts: list[list[Part]] = [[] for _ in names]
-    for stage, before, of in zip(mixed, mix.begun.tolist(), (stage.corpora for stage in stages)):
-        for corpus, number in zip(stage.corpora, of):
-            _switch_to(parts[corpus], number, before[corpus], orders)
-    return Numbering(corpora, packed, stages, mix, tuple(map(tuple, parts)), size, leaving_out)
+    turns = _partitions([corpus.order for corpus in corpora]) if len(names) > 1 else 1
+    # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
+    begins = [int(leaving_out.data_of(np.array([stage.first - 1]))[0]) + 1 if stage.first else 0 for stage in stages]
+    stop = NO_END if size is None else int(leaving_out.data_of(np.array([size - 1]))[0]) + 1
+    mixed = [stage._replace(first=begin) for begin, stage in zip(begins, stages)]
+    while True:
+        mix_stages = []
+        for first, of, weights in mixed:
+            shares = Shares.of(weight * per_example[number] for number, weight in zip(of, weights))
+            mix_stages.append(Stage(first, tuple(names.index(corpora[number].name) for number in of), shares))
+        mix = Mix(tuple(mix_stages), turns)
+        parts: list[list[Part]] = [[] for _ in names]
+        for stage, before, of in zip(mix_stages, mix.begun.tolist(), (stage.corpora for stage in mixed)):
+            for corpus, number in zip(stage.corpora, of):
+                _switch_to(parts[corpus], number, before[corpus], orders)
+        ordered = tuple(map(tuple, parts))
+        found = Numbering(corpora, packed, stages, tuple(mixed), mix, ordered, size, max_epochs, leaving_out)
+        ends = [(end, name) for name in max_epochs if name in names and 0 <= (end := found.end_of_epochs(name)) < stop]
+        if not ends:
+            return found
+        mixed = _without(mixed, *min(ends), corpora)
+
+
+def _without(stages: Sequence[MixedStage], end: int, name: str, corpora: Sequence[OrderedCorpus]) -> list[MixedStage]:
+    """The same stages, but for a corpus from an element on, whose part goes to the others."""
+    begun = [stage for stage in stages if stage.first <= end]
+    found = begun[: -1 if begun[-1].first == end else None]
+    for stage in [begun[-1]._replace(first=end), *stages[len(begun) :]]:
+        kept = [each for each in zip(stage.corpora, stage.weights) if corpora[each[0]].name != name]
+        if not kept:
+            raise ValueError(
+                f"max_epochs must leave a corpus to read from element {stage.first:,} on, got none: {name!r} is the last that ends."
+                " Raise it, or leave it out for one corpus."
+            )
+        found.append(MixedStage(stage.first, *map(tuple, zip(*kept))))
+    return found
 
 
 def _switch_to(parts: list[Part], number: int, position: int, orders: Sequence[Order | Rows]) -> None:
@@ -425,7 +479,7 @@ def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]]
             ordered = [list(corpora.values())[number] for number in chosen]
             rates = [rate * each.order.examples / each.epoch_tokens for rate, each in zip(rates, ordered)]
         stages.append(MixedStage(first, tuple(chosen), tuple(rates)))
-    return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements)
+    return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements, schedule.max_epochs)
 
 
 def by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:

@@ -306,6 +306,11 @@ class Corpora:
 
     def stream(self, budgets: Mapping[str, int | None] | None, host: int = 0, hosts: int = 1, epochs: int | None = None) -> Stream:
         """The stream of one of several hosts, of examples, or with `budgets` of rows that are so long."""
+        if self._schedule.max_epochs:
+            raise ValueError(
+                f"max_epochs must be left out where corpora are read in windows, got {dict(self._schedule.max_epochs)} with"
+                f" {self.in_windows}. Write their caches with `ul2 cache`."
+            )
         readers: dict[str, list[Task]] = {}
         for _, members in self._schedule.stages:
             for name, of_stage in by_corpus(members).items():
