@@ -1,6 +1,7 @@
 """How fast examples are read from an object store: `python benchmarks/remote_reading.py [--seconds 5] [--repeats 5]`.
 
-With `--requests` it counts instead what each command, and training in blocks, asks of a server of S3 on this machine (moto).
+With `--requests` it counts instead what each command, and training in blocks, asks of a server of S3 on this machine (moto), that
+answers after 30 ms, and compares its time with that of the same files on a disk.
 
 It writes 10^8 made-up tokens, uint16, and puts them into a file system of fsspec that answers each request after 20 ms, at 50 MB a
 second, and fails at 1 % of them: by a time-out, a reset, a 503 or a short read. It reads examples of 512, 512, a batch at a time:
@@ -19,12 +20,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import fsspec
@@ -42,6 +46,7 @@ from ul2_tasks.random_access.sequence import read_rows
 from ul2_tasks.store.write import PairWriter
 
 LENGTHS, BATCH = {"inputs": 512, "targets": 512}, 2048
+BLOCKS = ul2_tasks.BlockShuffle(partitions=4, window_blocks=4)  # of --requests
 BLOCK, PAIRS, DOCUMENT = 1 << 20, 4, 1000  # tokens, and files
 DELAY, RATE, FAILURES, BEFORE = 0.02, 50e6, 0.01, 2.0  # seconds, bytes a second of one answer, the share of requests, seconds
 
@@ -88,11 +93,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
     parser.add_argument("--requests", action="store_true", help="count the requests of commands")
-    parser.add_argument("--files", type=int, default=4)
-    parser.add_argument("--file_bytes", type=int, default=1 << 20)
+    parser.add_argument("--files", type=int, default=16)
+    parser.add_argument("--file_bytes", type=int, default=1 << 22)
+    parser.add_argument("--delay", type=float, default=0.03, help="seconds of each of these requests")
     arguments = parser.parse_args()
     if arguments.requests:
-        count_requests(arguments.files, arguments.file_bytes)
+        compare(arguments.files, arguments.file_bytes, arguments.delay, arguments.repeats)
         return
     fsspec.register_implementation("far", Store, clobber=True)
     blocks = ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)
@@ -150,60 +156,106 @@ def report(turns: list[dict[str, Turn]]) -> None:
     Console(width=120).print(table)
 
 
-KINDS = ("HEAD", "LIST", "GET", "PUT", "DELETE")
+READERS = (1, 2, 4)
 
 
-def count_requests(files: int, file_bytes: int) -> None:
-    """Prints how many requests each command makes of a corpus and a cache in S3."""
-    from tests.stores.object_stores import Proxy, free_port, program
+def compare(files: int, file_bytes: int, delay: float, repeats: int) -> None:
+    """Prints what each command, and training in blocks, asks of S3, and how long it takes there and on a disk, in Markdown."""
+    from tests.stores.object_stores import Proxy, Request, free_port, program
 
     port, rng = free_port(), np.random.default_rng(0)
-    words = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 9)))) for _ in range(4000)]
-    with program(["-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+    words = np.array(["".join(map(chr, rng.integers(97, 123, rng.integers(1, 9)))) for _ in range(4000)])
+    with program(["-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port), tempfile.TemporaryDirectory() as folder:
         proxy = Proxy(port)
         keys = dict(AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1")
         os.environ.update(AWS_ENDPOINT_URL=proxy.address, **keys)
-        system = fsspec.filesystem("s3")
-        system.mkdir("bucket")
+        fsspec.filesystem("s3").mkdir("bucket")
         for number in range(files):
-            lines = (
-                json.dumps({"id": f"{number}-{row}", "text": " ".join(rng.choice(words, 300))}) for row in range(file_bytes // 1400)
-            )
-            system.pipe(f"bucket/texts/{number:05}.jsonl", "\n".join(lines).encode())
-        corpus = ["mine", "--corpus", "s3://bucket/texts/*.jsonl", "--vocabulary", "bytes"]
-        run = [*corpus, "--cache", "s3://bucket/out", "--lengths", "512,512", "--batch_size", "128"]
-        commands = {
-            "cache": ["cache", *corpus, "--output", "s3://bucket/out"],
-            "cache, of a complete one": ["cache", *corpus, "--output", "s3://bucket/out"],
-            "verify": ["verify", "s3://bucket/out"],
-            "verify --quick": ["verify", "s3://bucket/out", "--quick"],
-            "show --step, batch of 128": ["show", *run, "--step", "3"],
-            "find --document": ["find", *run, "--document", "7"],
-            "find --id": ["find", *run, "--id", "3-1"],
-            "audit --until 20": ["audit", *run, "--until", "20"],
-        }
-        made = {}
-        for name, command in commands.items():
-            proxy.reset()
-            if error := CliRunner().invoke(main_command, command).exception:
-                raise error
-            made[name] = [*proxy.requests]
-        blocks = ul2_tasks.BlockShuffle(block_tokens=1 << 16, partitions=4, window_blocks=2)
-        for readers in (1, 2, 4):
-            proxy.reset()
-            for reader in range(readers):
-                mixture = ul2_tasks.Mixture("mine", "s3://bucket/texts/*.jsonl", "bytes", block_shuffle=blocks)
-                examples = ul2_tasks.examples(mixture, LENGTHS, cache_dirs=["s3://bucket/out"])
-                for first in range(reader, len(examples), 64 * readers):
-                    read_rows(examples, np.arange(first, min(first + 64 * readers, len(examples)), readers))
-            made[f"an epoch in blocks of 65,536, {readers} readers"] = [*proxy.requests]
-        tokens = json.loads(system.cat("bucket/out/mine_corpus/stats.train.json"))["targets_tokens"]
+            texts = (" ".join(words[rng.integers(0, 4000, 300)]) for _ in range(file_bytes // 1650))
+            content = "".join(json.dumps({"id": f"{number}-{row}", "text": text}) + "\n" for row, text in enumerate(texts))
+            for place in (folder, "s3://bucket"):
+                with fsspec.open(f"{place}/texts/{number:05}.jsonl", "w", auto_mkdir=True) as file:
+                    file.write(content)
+        run_command(["show"])  # what is imported and compiled is so in all processes that begin as this one is
+        found: dict[str, list[tuple[list[Request], float, float]]] = {}
+        for turn in range(repeats):
+            for near, far in zip(tasks(folder, turn).items(), tasks("s3://bucket", turn).values()):
+                name, task = near
+                local = seconds_of(*task)
+                proxy.reset()
+                proxy.before = lambda request: time.sleep(delay)
+                store = seconds_of(*far)
+                found.setdefault(name, []).append(([*proxy.requests], store, local))
+        tokens = json.loads(fsspec.filesystem("s3").cat("bucket/0/mine_corpus/stats.train.json"))["targets_tokens"]
         proxy.stop()
-    table = Table("", "requests", "for 10^6 tokens", *KINDS, box=box.SIMPLE, title=f"{files} files, some {tokens:,} tokens")
-    for name, requests in made.items():
-        kinds = ["LIST" if request.is_list else request.method for request in requests]
-        table.add_row(name, *map(str, (len(kinds), round(1e6 * len(kinds) / tokens), *map(kinds.count, KINDS))))
-    Console(width=120).print(table)
+    print(f"{files} files, {tokens / 1e6:.1f} M tokens; {delay * 1000:.0f} ms a request; medians of {repeats} turns\n")
+    print("| | requests | per 10<sup>6</sup> tokens | S3 | local | share of local |\n|---|---|---|---|---|---|")
+    for name, turns in found.items():
+        requests, store, local = len(turns[-1][0]), *np.median([turn[1:] for turn in turns], axis=0)
+        share = np.median([local / store for _, store, local in turns])
+        times = [
+            f"{tokens / each / 1e6:.1f} M/s" if name in WHOLE or "reader" in name else f"{each:.1f} s" for each in (store, local)
+        ]
+        print("|", " | ".join([name, f"{requests:,}", f"{1e6 * requests / tokens:.1f}", *times, f"{share:.0%}"]), "|")
+
+
+WHOLE = ("`cache`", "`verify`", "`export`")  # which read all tokens
+
+
+def tasks(place: str, turn: int) -> dict[str, tuple[Callable[[int], object], int]]:
+    """What is done of the corpus of a place, and in how many processes."""
+    corpus, output = ["mine", "--corpus", f"{place}/texts/*.jsonl", "--vocabulary", "bytes"], f"{place}/{turn}"
+    run = [*corpus, "--cache", output, "--lengths", "512,512"]
+    steps = [*run, "--batch_size", "128"]
+    commands = {
+        "`cache`": ["cache", *corpus, "--output", output],
+        "`cache` of a complete one": ["cache", *corpus, "--output", output],
+        "`verify`": ["verify", output],
+        "`verify --quick`": ["verify", output, "--quick"],
+        "`show`": ["show", *run],
+        "`show --step`, 128 examples": ["show", *steps, "--step", "3"],
+        "`find --document`": ["find", *steps, "--document", "7"],
+        "`find --id`": ["find", *steps, "--id", "3-1"],
+        "`stats`": ["stats", *run],
+        "`audit`": ["audit", *steps, "--until", "20"],
+        "`export`": ["export", *run, "--format", "parquet", "--output", f"{place}/exported-{turn}"],
+    }
+
+    reading = {
+        f"an epoch in blocks, {count} readers": (functools.partial(read_epoch, place, output, count), count) for count in READERS
+    }
+    return {name: (functools.partial(run_command, command), 1) for name, command in commands.items()} | reading
+
+
+def run_command(command: list[str], _: int = 0) -> None:
+    done = CliRunner().invoke(main_command, command, catch_exceptions=False)
+    assert not done.exit_code, (command, done.output)
+
+
+def read_epoch(place: str, output: str, readers: int, reader: int) -> None:
+    """As one of so many hosts."""
+    mixture = ul2_tasks.Mixture("mine", f"{place}/texts/*.jsonl", "bytes", block_shuffle=BLOCKS)
+    examples = ul2_tasks.examples(mixture, LENGTHS, cache_dirs=[output])
+    for first in range(reader, len(examples), 256 * readers):
+        read_rows(examples, np.arange(first, min(first + 256 * readers, len(examples)), readers))
+
+
+def seconds_of(task: Callable[[int], object], processes: int) -> float:
+    """The time of the slowest of so many processes, which have all imports of this one, and nothing that it read."""
+    context = multiprocessing.get_context("fork")
+    times = context.Queue()
+
+    def timed(number: int) -> None:
+        began = time.perf_counter()
+        task(number)
+        times.put(time.perf_counter() - began)
+
+    began = [context.Process(target=timed, args=(number,)) for number in range(processes)]
+    for process in began:
+        process.start()
+    for process in began:
+        process.join()
+    return max(times.get(timeout=10) for _ in began)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ from ul2_tasks.version import __version__, check_version, version_of
 
 _REMOVE = "Delete the folder, and start again."
 _RECORDS = "parts"
-_FEWEST, _JOINED = 32, 1 << 26  # shards of joined files, and bytes of one at most
+_ABOUT, _JOINED = 32, 1 << 26  # how many shards are joined ones, and bytes of one at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +245,8 @@ def _of_source(corpus: Corpus, shard: SourceShard) -> list[Shard]:
             f"the corpus must not change during the job, got {len(present)} shards in place of {shard.num_sources}. Leave its files"
             " as they are, and re-run the command."
         )
-    return [present[number] for number in shard.sources]
+    own = [present[number] for number in shard.sources]
+    return own if own[0].stop is None else [dataclasses.replace(own[0], stop=own[-1].stop)]
 
 
 def _taken(records: Iterator[tuple[str, Record]], left: dict[str, int | None]) -> Iterator[tuple[str, Record]]:
@@ -259,22 +260,19 @@ def _taken(records: Iterator[tuple[str, Record]], left: dict[str, int | None]) -
             yield found
 
 
-def _joined(sizes: Sequence[int | None]) -> list[range]:
-    """Which shards of the source, of so many bytes each, become one: those of whole files that follow each other, if they are many.
+def _joined(shards: Sequence[Shard], sizes: Sequence[int | None]) -> list[range]:
+    """Which shards of the source, of so many bytes each, become one: parts of a file in a row, or many files in a row.
 
-    >>> [len(each) for each in _joined([10] * 63 + [330])]
+    >>> [len(each) for each in _joined([Shard(str(number)) for number in range(64)], [10] * 63 + [330])]
     [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]
     """
-    known = [size for size in sizes if size is not None]
-    if len(known) < max(len(sizes), MAX_SHARDS):
+    if None in sizes:
         return [range(number, number + 1) for number in range(len(sizes))]
-    most, firsts, held = min(sum(known) // _FEWEST, _JOINED), [0], 0
-    for number, size in enumerate(known):
-        if number > firsts[-1] and held + size > most:
-            firsts.append(number)
-            held = 0
-        held += size
-    return list(map(range, firsts, [*firsts[1:], len(known)]))
+    known = np.array(sizes, float)
+    bins = (np.cumsum(known) - known / 2) // max(1, min(known.sum() / _ABOUT, _JOINED))
+    files = [0 if len(shards) >= MAX_SHARDS and shard.stop is None else shard.path for shard in shards]
+    found = (list(own) for _, own in itertools.groupby(range(len(sizes)), lambda number: (bins[number], files[number])))
+    return [range(own[0], own[-1] + 1) for own in found]
 
 
 def _source_shards(corpus: Corpus, cache_dir: str, most: Mapping[str, int | None], of_now: Reads) -> Iterator[SourceShard]:
@@ -283,7 +281,8 @@ def _source_shards(corpus: Corpus, cache_dir: str, most: Mapping[str, int | None
         parts = of_now[splits[0]]
         if not parts:
             raise ValueError(f"{corpus.name!r} must have files in split {splits[0]!r}, got none.")
-        joined = _joined(list(map(corpus.source.bytes_of, corpus.source.shards(splits[0]))))
+        of_source = corpus.source.shards(splits[0])
+        joined = _joined(of_source, list(map(corpus.source.bytes_of, of_source)))
         num_shards = len(joined)
         for number, sources in enumerate(joined):
             of = f"{number:05d}-of-{num_shards:05d}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import re
@@ -22,7 +23,7 @@ from ul2_tasks.corpus.cached_files import COMPLETED, expected_files, is_cache, s
 from ul2_tasks.corpus.made_of import has_settings
 from ul2_tasks.corpus.tfrecords import other_settings
 from ul2_tasks.files import systems
-from ul2_tasks.files.systems import is_folder, names_in, place
+from ul2_tasks.files.systems import is_folder, names_in, parallel_map, place
 from ul2_tasks.jobs.manifest import faults, load_object, missing_or_resized, parse_manifest, sizes
 from ul2_tasks.jobs.manifest import write_manifest as write_manifest_of_job
 from ul2_tasks.jobs.shards import unfinished
@@ -195,7 +196,8 @@ def verify(cache_dir: str, quick: bool = False) -> Iterator[str]:
     wrong = list(faults(cache_dir, *_listed_and_present(cache_dir, manifest), quick))
     yield from wrong
     if not wrong and not quick:
-        yield from _miscounted(cache_dir, manifest)
+        shards = (shard for split in manifest["splits"].values() for shard in split["shards"])
+        yield from itertools.chain(*parallel_map(functools.partial(_miscounted, cache_dir), shards))
 
 
 def splits(cache_dir: str) -> list[str]:
@@ -245,19 +247,20 @@ def _listed_and_present(cache_dir: str, manifest: Mapping) -> tuple[list[Mapping
     return [file for shard in shards for file in shard["files"]], {name for name in names_in(cache_dir) if is_data(name)}
 
 
-def _miscounted(cache_dir: str, manifest: Mapping) -> Iterator[str]:
+def _miscounted(cache_dir: str, shard: Mapping) -> list[str]:
     """A sentence for each pair of files with other counts than the manifest's, such as one beside the tokens of fewer documents."""
-    for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
-        if any(file["file"].endswith(TABLE) for file in shard["files"]):
-            name = f"{shard['shard']}.{TABLE}"
-            if (rows := documents_in(place(cache_dir, name))) != shard["documents"]:
-                yield f"{name} has {rows} documents, but the manifest says {shard['documents']}"
-        for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
-            column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
-            index = read_index(place(cache_dir, f"{pair}.idx"))
-            found, said = (index.documents, index.tokens), (shard["documents"], shard[column])
-            if found != said:
-                yield f"{pair} has {found[0]} documents and {found[1]} {column}, but the manifest says {said[0]} and {said[1]}"
+    found = []
+    if any(file["file"].endswith(TABLE) for file in shard["files"]):
+        name = f"{shard['shard']}.{TABLE}"
+        if (rows := documents_in(place(cache_dir, name))) != shard["documents"]:
+            found.append(f"{name} has {rows} documents, but the manifest says {shard['documents']}")
+    for pair in sorted({file["file"].rpartition(".")[0] for file in pairs_of(shard)}):
+        column = pair.removeprefix(shard["shard"]).removeprefix(".") or "tokens"
+        index = read_index(place(cache_dir, f"{pair}.idx"))
+        held, said = (index.documents, index.tokens), (shard["documents"], shard[column])
+        if held != said:
+            found.append(f"{pair} has {held[0]} documents and {held[1]} {column}, but the manifest says {said[0]} and {said[1]}")
+    return found
 
 
 def is_data(name: str) -> bool:

@@ -116,7 +116,7 @@ class RecordSource(DataSource):
         return dict(zip(files, stamps(files)))
 
     def bytes_of(self, shard: Shard) -> int | None:
-        """How many bytes the file has that a shard is; None of a part of one, and of no file."""
+        """How many bytes a shard has of its file; None of other parts than of bytes, and of no file."""
         return None
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:

@@ -76,7 +76,9 @@ class FileSource(RecordSource):
         return read(shard, self._list(shard.split)[1])
 
     def bytes_of(self, shard: Shard) -> int | None:
-        return None if shard.stop is not None else self._list(shard.split)[0][shard.path][0]
+        if shard.stop is None:
+            return self._list(shard.split)[0][shard.path][0]
+        return shard.stop - shard.start if shard.before is None else None
 
     def rows_of(self, shard: Shard, records: int, last: object) -> int:
         return formats.rows_read(shard, self._list(shard.split)[1], records, last)
