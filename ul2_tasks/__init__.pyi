@@ -8,6 +8,8 @@ from ul2_tasks.denoisers.denoisers import CausalDenoiser as CausalDenoiser
 from ul2_tasks.denoisers.denoisers import Denoiser as Denoiser
 from ul2_tasks.denoisers.denoisers import SequentialDenoiser as SequentialDenoiser
 from ul2_tasks.denoisers.denoisers import SpanDenoiser as SpanDenoiser
+from ul2_tasks.denoisers.diffusion import BlockDiffusion as BlockDiffusion
+from ul2_tasks.denoisers.diffusion import MaskDiffusion as MaskDiffusion
 from ul2_tasks.denoisers.infilling import FIM_TOKENS as FIM_TOKENS
 from ul2_tasks.denoisers.infilling import FIMDenoiser as FIMDenoiser
 from ul2_tasks.denoisers.lengths import chunk_length as chunk_length
@@ -24,6 +26,7 @@ from ul2_tasks.mixtures.image_text import ImageText as ImageText
 from ul2_tasks.mixtures.mix import Mix as Mix
 from ul2_tasks.mixtures.mixture import Mixture as Mixture
 from ul2_tasks.mixtures.schedule import Stage as Stage
+from ul2_tasks.models.diffusion import DiffusionConverter as DiffusionConverter
 from ul2_tasks.models.transformers import HuggingFaceChatConverter as HuggingFaceChatConverter
 from ul2_tasks.models.transformers import HuggingFaceFeatureConverter as HuggingFaceFeatureConverter
 from ul2_tasks.order.order import BlockShuffle as BlockShuffle

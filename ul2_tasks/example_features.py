@@ -10,6 +10,8 @@ A conversation has more. As one sequence, and as a prompt and a completion:
     loss_mask  uint8    tokens                         0            loss_mask          the same, of targets
     span_id    uint8    tokens                         0            span_id            the same, of targets
 
+Targets of diffusion denoisers have `t`, `loss_weight`, float32, and `block_ids`, int32: see `models.diffusion`.
+
 Whatever holds, batches, packs, writes or counts examples reads it here. `inputs`, `targets` and `tokens` are tokens themselves. A
 feature that says something of each token, such as a mask of the loss, has the length of these and moves with them.
 """
@@ -55,6 +57,7 @@ class Feature:
 
 TASK_ID, NO_TASK = "task_id", -1  # of each target token, which task of the mixture it is of, see `random_access.tasks`
 LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is trained on, and its loss group
+RATE, LOSS_WEIGHT, BLOCK_IDS = "t", "loss_weight", "block_ids"  # of each target of a diffusion denoiser
 TEXT = 4  # the loss group of the targets of a mixture's other tasks, which are not conversations
 
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
@@ -66,6 +69,11 @@ def _marks(key: str) -> dict[str, Feature]:
 
 CHAT: Mapping[str, Feature] = {"tokens": Feature("int32", per_token_of="tokens", padding=0), **_marks("tokens")}
 PROMPT_COMPLETION: Mapping[str, Feature] = {**EXAMPLE, **_marks("targets")}
+RATES: Mapping[str, Feature] = {
+    key: Feature(dtype, per_token_of="targets", padding=0)
+    for key, dtype in {RATE: "float32", LOSS_WEIGHT: "float32", BLOCK_IDS: "int32"}.items()
+}
+DIFFUSION: Mapping[str, Feature] = {**EXAMPLE, **RATES}
 
 
 def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:
@@ -92,7 +100,7 @@ def features_named(names: Collection[str]) -> dict[str, Feature]:
     >>> list(features_named(["images", "span_id", "loss_mask", "targets", "inputs"]))
     ['inputs', 'targets', 'loss_mask', 'span_id']
     """
-    known = CHAT if "tokens" in names else PROMPT_COMPLETION
+    known = CHAT if "tokens" in names else {**PROMPT_COMPLETION, **RATES}
     return {key: feature for key, feature in known.items() if key in names}
 
 

@@ -48,6 +48,7 @@ SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
 R1, S = T5GEMMA2[::4]
 FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
+NOISED = (ul2_tasks.MaskDiffusion(mode="[X]", mask="<extra_id_0>"), ul2_tasks.BlockDiffusion(mode="[X]", mask="<extra_id_0>"))
 WHOLE = ul2_tasks.SpanDenoiser(
     **{"name": "whole", "mode": "[X]", "mean_span_length": 1, "noise_density": 0.3},
     **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>", "borders": "words"},
@@ -202,6 +203,8 @@ def own(element: Mapping[str, Any], key: str, shift: int) -> list[int]:
 
 def text_of(inputs: list[int], targets: list[int]) -> list[list[int]]:
     """The chunk of which an example was made, whose mode tells the denoiser; of a reply, what is said. None of other tasks."""
+    if targets[0] in special(FIM).mode:
+        return [invert({"inputs": inputs, "targets": targets}, NOISED[0], special(NOISED[0])).chunk.tolist()]
     if inputs[0] not in (special(R1).mode + special(S).mode + special(FIM).mode):
         return []
     if inputs[0] in special(FIM).mode:
@@ -296,6 +299,11 @@ def register_task(corpus: str, **settings: Any) -> str:
 def register_filled(corpus: str) -> str:
     """Documents apart, whose middle is filled in, or whose tokens are masked one by one."""
     return register_texts(corpus, 1, denoisers=[WHOLE, FIM], merge_examples=False)
+
+
+def register_noised(corpus: str) -> str:
+    """Documents apart, for diffusion."""
+    return register_texts(corpus, 1, denoisers=NOISED, merge_examples=False)
 
 
 def register_two(corpus: str, weight: float = 2, weigh: str = "examples", most: int | None = None) -> str:
@@ -783,6 +791,7 @@ TEXTS = [
                 of_numbers(register_filled, pack=True),
                 {"texts": IN_ROWS, "has_noise": False},
             ),
+            (", noised at rates, packed", of_numbers(register_noised, pack=True), {"texts": IN_ROWS}),
             (", documents apart, in blocks", OF_PIECES, {"has_noise": False}),
             (
                 " of two corpora by tokens",

@@ -42,6 +42,8 @@ class Denoiser:
         targets_end_in_eos: whether targets end with an EOS, if their feature asks for one.
         needs_inputs_length: whether `sequence_length` must have inputs. It need not where they hold no token of the chunk.
         lengths_follow_noise: whether nothing but the number of noise tokens decides the lengths of a chunk's inputs and targets.
+        has_rates: whether targets have `example_features.RATES`.
+        replaces: whether random ids of text replace tokens.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Denoiser:
     targets_end_in_eos: bool = True
     needs_inputs_length: bool = True
     lengths_follow_noise: bool = True
+    has_rates: bool = False
+    replaces: bool = False
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every kind is a dataclass
 
     def __post_init__(self):

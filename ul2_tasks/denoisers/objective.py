@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import sentinels_needed
 from ul2_tasks.denoisers.write import made, recipe_of_texts
+from ul2_tasks.example_features import DIFFUSION, EXAMPLE, LOSS_WEIGHT, RATES
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, Sentinels, SpecialTokensRequest, TextIds
@@ -37,7 +38,8 @@ def denoise(
         vocabulary, sentinels, modes: as for `register`. One that is open already costs less at each call.
 
     Returns:
-        {"inputs": [tokens] int32, "targets": [tokens] int32}, with the mode and EOS.
+        {"inputs": [tokens] int32, "targets": [tokens] int32}, with the mode and EOS; of a diffusion denoiser also what
+        `Examples` have of its targets.
 
     Raises:
         ValueError: there are no ids, or a special one is among them; or the vocabulary lacks the mode, or has too few sentinels.
@@ -65,8 +67,14 @@ def denoise(
         )
     longest = 1 << (len(text) - 1).bit_length()  # so that texts of many lengths share few recipes
     whole = np.array([len(text)], np.int32), np.arange(2), np.array([int(key) % (1 << 64)], np.uint64)
-    features, _ = made(recipe_of_texts(denoiser, special, longest, (True, True)), text.astype(np.int32), *whole)
-    return dict(zip(("inputs", "targets"), features))
+    found = recipe_of_texts(denoiser, special, longest, (True, True))
+    features, sizes = made(found, text.astype(np.int32), *whole)
+    if not denoiser.has_rates:
+        return dict(zip(EXAMPLE, features))
+    marks = (np.full([1, len(features[1])], key == LOSS_WEIGHT, feature.dtype) for key, feature in RATES.items())
+    rows = dict(zip(DIFFUSION, (*(ids[np.newaxis] for ids in features), *marks)))
+    found.mark(whole[2], sizes, np.zeros(1, np.int64), np.zeros_like(sizes), rows)
+    return {key: row[0] for key, row in rows.items()}
 
 
 def denoise_one_of(
@@ -89,7 +97,7 @@ def denoise_batch(
     """
     rngs = [np.random.default_rng([seed, index]) for index in indices]
     rows = [denoise_one_of(ids, denoisers, rng, **settings) for ids, rng in zip(batch["input_ids"], rngs)]
-    return {key: [row[key] for row in rows] for key in ("inputs", "targets")}
+    return {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def corrupt_spans(

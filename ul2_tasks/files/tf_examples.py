@@ -78,12 +78,14 @@ def records_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def serialized(features: Mapping[str, Value]) -> bytes:
-    """A `tf.train.Example` of lists of integers, [n] of at least 0, and of bytes, by name."""
+    """A `tf.train.Example` of lists of integers, [n] of at least 0, of floats, and of bytes, by name."""
     entries = (field(1, name.encode()) + field(2, _feature(features[name])) for name in sorted(features))
     return field(1, b"".join(field(1, entry) for entry in entries))
 
 
 def _feature(value: Value) -> bytes:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return field(_FLOATS, field(1, value.astype("<f4").tobytes()) if len(value) else b"")
     if isinstance(value, np.ndarray):
         if len(value) and value.min() < 0:
             raise ValueError(f"ids must be at least 0, got {value.min()}. Name a vocabulary without such ids.")

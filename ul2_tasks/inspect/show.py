@@ -110,11 +110,14 @@ def printed(view: View, width: int) -> RenderableType:
     return Group(*head, table)
 
 
-def in_words(numbers: Mapping[str, int]) -> str:
+def in_words(numbers: Mapping[str, float]) -> str:
     """The numbers of an example, see `View.numbers`."""
     if "noise" not in numbers:
         return ", ".join(f"{count:,} {name}" for name, count in numbers.items())
     masked = f"{numbers['noise']} masked ({numbers['noise'] / numbers['chunk']:.1%})"
+    if "lowest t" in numbers:
+        low, high = numbers["lowest t"], numbers["highest t"]
+        return f"{numbers['chunk']} tokens, {masked}, t: {low}{f' to {high}' if low < high else ''}"
     images = f", images: {numbers['images']}" if "images" in numbers else ""
     return f"{numbers['chunk']} tokens, {masked}, spans: {numbers['spans']}{images}"
 

@@ -21,7 +21,7 @@ from ul2_tasks.chat.segments import HEADER, KIND, LENGTH, Conversations, kind_na
 from ul2_tasks.corpus.image_text import checked
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.reconstruction import invert
-from ul2_tasks.example_features import IMAGES, LOSS_MASK, SPAN_ID, TOKEN_FEATURES, Feature, token_features
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, RATE, SPAN_ID, TOKEN_FEATURES, Feature, token_features
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.inspect.printing import ranges_in_words
 from ul2_tasks.inspect.readable import Stretch, stretches
@@ -59,7 +59,7 @@ class View:
     name: str
     number: int
     segment: int | None
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, float]
     ids: Mapping[str, list[int]]
     features: Mapping[str, list[Stretch]]
     location: Location
@@ -104,7 +104,7 @@ class Viewer(abc.ABC):
         """What its examples are."""
 
     @abc.abstractmethod
-    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, float], dict[str, list[Stretch]]]:
         """The numbers and the features of an example, see `View`."""
 
 
@@ -249,7 +249,7 @@ class TextViewer(Viewer):
             f" inputs of {full.inputs} tokens, targets of {full.targets}"
         )
 
-    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, float], dict[str, list[Stretch]]]:
         solution, borders = self.member.solution, []
         for (start, stop), documents in zip(location.tokens, location.documents):
             firsts, _ = self.corpus.store.ranges_of(np.arange(*documents))
@@ -269,7 +269,7 @@ class ImageViewer(Viewer):
     def in_words(self) -> str:
         return f"{_fields(self._limits.denoiser)}; a record is an example"
 
-    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, float], dict[str, list[Stretch]]]:
         sizes, vocabulary = map(size_of, example[IMAGES]), self.member.vocabulary
         marks = checked(self.member.corpus.encoder.image_tokens, vocabulary)
 
@@ -296,7 +296,7 @@ def _denoised(
     special: SpecialTokens,
     begins: np.ndarray,
     read: Callable[[list[int], SpecialTokens, str, Collection[int]], list[Stretch]],
-) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+) -> tuple[dict[str, float], dict[str, list[Stretch]]]:
     """The numbers and the features of an example.
 
     `begins` are the tokens of its chunk that begin a document, [documents] int64. `read` gives ids of a feature as stretches, with
@@ -307,7 +307,10 @@ def _denoised(
     are_noise, at = whole.is_noise[begins], whole.places[begins]
     ids = {key: example[key].tolist() for key in TOKEN_FEATURES}
     borders = {"inputs": at[~are_noise].tolist(), "targets": at[are_noise].tolist()}
-    numbers = {"chunk": len(whole.chunk), "noise": int(whole.is_noise.sum()), "spans": len(whole.spans)}
+    numbers: dict[str, float] = {"chunk": len(whole.chunk), "noise": int(whole.is_noise.sum()), "spans": len(whole.spans)}
+    if RATE in example:
+        rates = example[RATE][example[RATE] > 0]
+        numbers |= {"lowest t": round(float(rates.min()), 4), "highest t": round(float(rates.max()), 4)}
     features = {key: read(own, special, key, borders[key]) for key, own in ids.items()}
     return {**numbers, **{key: len(own) for key, own in ids.items()}}, features
 
@@ -328,7 +331,7 @@ class ChatViewer(Viewer):
         supervision = self.corpus.data.index.objective.supervision
         return ", ".join(f"{key} {getattr(supervision, key)}" for key in ("train_on", "turns", "truncation"))
 
-    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, int], dict[str, list[Stretch]]]:
+    def look(self, example: Mapping[str, Any], location: Location) -> tuple[dict[str, float], dict[str, list[Stretch]]]:
         found, vocabulary = self.tokens(example, location), self.member.vocabulary
         eos = SpecialTokens((), (), vocabulary.eos_id, frozenset())
         lengths = {key: len(example[key]) for key in token_features(self.features)}

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.denoisers.solution import check_rows
-from ul2_tasks.example_features import SPAN_ID, token_features
+from ul2_tasks.example_features import RATE, SPAN_ID, token_features
 from ul2_tasks.extras import needs
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.examples import open_examples
 from ul2_tasks.mixtures.image_text import ImageText
 from ul2_tasks.mixtures.mix import Mix
 from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.models.diffusion import DiffusionConverter
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.random_access.batches import features_of, has_images, members_of
 from ul2_tasks.random_access.sequence import Examples
@@ -221,6 +222,9 @@ def check_converter(converter: object, of: Examples, *, is_optional: bool = True
         row_format = converter.row_format if isinstance(converter, HuggingFaceFeatureConverter) else None
         is_taken = row_format is not None and row_format.pack == is_packed and (SPAN_ID in features or not row_format.span_id)
         is_fixed = row_format is not None and row_format.padding == "max_length"
+        if RATE in features or isinstance(converter, DiffusionConverter):
+            expected, what = f"a DiffusionConverter{or_none}", "packed rows of diffusion denoisers alone"
+            is_taken = is_packed and RATE in features and isinstance(converter, DiffusionConverter)
     if not is_taken:
         remedy = "Leave it out, or read it with get_dataset" if is_optional else "Read them with UL2IterableDataset"
         raise ValueError(f"feature_converter must be {expected} for {what}, got {converter!r:.100}. {remedy}.")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
+from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, RATES, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
 from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, check_resumed, state_of
@@ -174,7 +174,7 @@ class Elements:
 
 def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """An example that is not padded, [tokens] of each feature, in the tokenizer's own ids; see the beginning of this file."""
-    tasks = {TASK_ID: example[TASK_ID]} if TASK_ID in example else {}
+    tasks = {key: example[key] for key in (TASK_ID, *RATES) if key in example}
     if LOSS_MASK not in example:
         return {name: example[key] for key, name in SINGLE_EXAMPLE.items()} | tasks
     is_chat = "tokens" in example

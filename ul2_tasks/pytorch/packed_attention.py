@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ul2_tasks.example_features import PACKED_IDS
+from ul2_tasks.example_features import BLOCK_IDS, PACKED_IDS
 from ul2_tasks.extras import needs
 
 with needs("packed_attention_masks", "torch"):
@@ -46,7 +46,7 @@ def packed_attention_masks(
     """Returns the attention masks of packed rows, by which no token attends to another example.
 
     Args:
-        batch: what `HuggingFaceFeatureConverter(pack=True)` makes, [B, length] each.
+        batch: what `HuggingFaceFeatureConverter(pack=True)` or `DiffusionConverter()` makes, [B, length] each.
         implementation: "sdpa", for masks that are True where a query attends to a key; "eager", for masks that are added to the
             scores, 0 there and the lowest number elsewhere; both are [B, 1, queries, keys]. "flex_attention", for block masks.
         dtype: of the masks of "eager".
@@ -54,7 +54,8 @@ def packed_attention_masks(
     Returns:
         For an encoder-decoder model {"encoder": .., "decoder": .., "cross": ..}: self-attention of the encoder, causal
         self-attention of the decoder, and cross-attention. For a decoder-only model {"decoder": ..}: causal, but all of an example
-        attends to all of its inputs, which is prefix LM. Without the key "prefix_length" in the batch it is causal.
+        attends to all of its inputs, which is prefix LM. Without the key "prefix_length" in the batch it is causal. With
+        "block_ids" it is what these say.
 
     >>> segment_ids = torch.tensor([[1, 1, 2, 0]])
     >>> masks = packed_attention_masks({"segment_ids": segment_ids, "decoder_segment_ids": torch.tensor([[1, 2, 2]])})
@@ -71,6 +72,8 @@ def packed_attention_masks(
             " Trainer also remove_unused_columns=False."
         )
     of_encoder = batch["segment_ids"]
+    if BLOCK_IDS in batch:
+        return {"decoder": _written(_by_blocks(of_encoder, batch[BLOCK_IDS]), of_encoder, of_encoder, implementation, dtype)}
     if "decoder_segment_ids" not in batch:
         prefix = batch["prefix_length"] if "prefix_length" in batch else torch.zeros_like(of_encoder)
         if prefix.shape != of_encoder.shape:
@@ -258,6 +261,16 @@ def _within_after_prefix(segment_ids: torch.Tensor, is_prefix: torch.Tensor) -> 
 
     def attends(batch, head, query, key):
         return (segment_ids[batch, query] == segment_ids[batch, key]) & ((key <= query) | is_prefix[batch, key])
+
+    return attends
+
+
+def _by_blocks(segment_ids: torch.Tensor, blocks: torch.Tensor) -> Attends:
+    """Of diffusion: the same segment, and a key of the same block, or of a lower even one, which is clean."""
+
+    def attends(batch, head, query, key):
+        own, other = blocks[batch, query], blocks[batch, key]
+        return (segment_ids[batch, query] == segment_ids[batch, key]) & ((own == other) | ((other < own) & (other % 2 == 0)))
 
     return attends
 

@@ -15,7 +15,18 @@ import numpy as np
 
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.denoisers.write import write_segments
-from ul2_tasks.example_features import IMAGES, LOSS_MASK, NO_TASK, SPAN_ID, TASK_ID, Feature, token_features
+from ul2_tasks.example_features import (
+    IMAGES,
+    LOSS_MASK,
+    LOSS_WEIGHT,
+    NO_TASK,
+    RATE,
+    RATES,
+    SPAN_ID,
+    TASK_ID,
+    Feature,
+    token_features,
+)
 from ul2_tasks.random_access.corpora import Made, OrderedCorpus
 from ul2_tasks.random_access.kinds import Task, fill_ranges
 from ul2_tasks.random_access.numbering import Slots
@@ -53,11 +64,11 @@ def has_images(members: Sequence[Task]) -> bool:
 def features_of(members: Sequence[Task]) -> Mapping[str, Feature]:
     """The features of the examples of members: with masks where one of them has some."""
     forms = {tuple(token_features(member.features)) for member in members}
-    if len(forms) > 1:
-        raise ValueError(
-            f"the tasks of a mixture must have the same features of tokens, got {sorted(forms)}. Mix tasks of one form."
-        )
-    return max((member.features for member in members), key=len)
+    found = {key: feature for member in members for key, feature in member.features.items()}
+    if len(forms) > 1 or {SPAN_ID, RATE} <= found.keys():
+        what = f"features of tokens, got {sorted(forms)}" if len(forms) > 1 else "marks, got conversations and diffusion"
+        raise ValueError(f"the tasks of a mixture must have the same {what}. Mix tasks of one form.")
+    return found
 
 
 def widest(members: Sequence[Task]) -> dict[str, int | None]:
@@ -83,13 +94,14 @@ def make_batch(
     """
     members, pack = members_of(numbering), bool(numbering.packed)
     of_members, spec, count = np.zeros_like(found.slots), features_of(members), len(found.slots)
+    of_row = np.arange(count) - np.searchsorted(found.places, found.places)
     of_tokens = token_features(spec)
     sizes = np.zeros([count, len(of_tokens)], np.int64)
     parts: list[tuple[np.ndarray, Made]] = []
     firsts = np.cumsum([0, *(len(corpus.members) for corpus in numbering.corpora)])
     for number in np.unique(found.corpora).tolist():
         of = np.flatnonzero(found.corpora == number)
-        kinds, made = numbering.corpora[number].read(found.epochs[of], found.slots[of])
+        kinds, made = numbering.corpora[number].read(found.epochs[of], found.slots[of], found.indices[of], of_row[of])
         of_members[of], sizes[of] = kinds + firsts[number], made.sizes
         parts.append((of, made))
     if pack:
@@ -108,6 +120,9 @@ def make_batch(
     written = {key: each[0] for key, each in arrays.items()}
     if SPAN_ID in spec:
         written[SPAN_ID] = np.zeros([height, room[spec[SPAN_ID].per_token_of]], np.uint8)
+    written |= {key: np.zeros([height, room["targets"]], of.dtype) for key, of in RATES.items() if key in spec}
+    if LOSS_WEIGHT in spec:  # 1 where a kind has none
+        fill_ranges(1, rows, places[:, -1], sizes[:, -1], written[LOSS_WEIGHT])
     for of, made in parts:
         made.write(rows[of], places[of], written)
     if SPAN_ID in spec:
@@ -118,13 +133,11 @@ def make_batch(
         for number in np.unique(numbers_of_tasks).tolist():
             of = np.flatnonzero(numbers_of_tasks == number)
             fill_ranges(number, rows[of], places[of, -1], sizes[of, -1], written[TASK_ID])
-    if pack:
-        of_row = np.arange(count) - np.searchsorted(rows, rows) + 1
     for number, key in enumerate(of_tokens):
         at = rows, places[:, number], sizes[:, number]
         if pack:
             _, segment_ids, positions = arrays[key]
-            write_segments(*at, of_row, segment_ids, positions)
+            write_segments(*at, of_row + 1, segment_ids, positions)
             written |= {f"{key}_segment_ids": segment_ids, f"{key}_positions": positions}
     of_each = dict(zip(of_tokens, sizes.T))
     if has_images(members):

@@ -12,7 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ul2_tasks.cached import cached_property
-from ul2_tasks.example_features import token_features
+from ul2_tasks.denoisers.diffusion import spread
+from ul2_tasks.example_features import RATE, token_features
 from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.order import Order
@@ -94,10 +95,16 @@ class OrderedCorpus:
         """See `rows.ExampleLengths`."""
         return self.data.sizes(self.order.ranges(epochs, slots), self.order.noise_keys(epochs, slots))
 
-    def read(self, epochs: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, Made]:
-        """The members of the examples of slots, [n] int64, and these. Blocks of windows that come next are fetched ahead."""
-        ranges = self.order.ranges(epochs, slots)
-        made = self.kind.read(ranges, self.order.noise_keys(epochs, slots))
+    def read(self, epochs: np.ndarray, slots: np.ndarray, indices: np.ndarray, texts: np.ndarray) -> tuple[np.ndarray, Made]:
+        """The members of the examples of slots, [n] int64, and these. Blocks of windows that come next are fetched ahead.
+
+        `indices` are of their elements in this order, and `texts` which text of its element each is, [n] int64.
+        """
+        ranges, keys = self.order.ranges(epochs, slots), self.order.noise_keys(epochs, slots)
+        has_rates = [RATE in member.features for member in self.members]
+        if any(has_rates):
+            keys = np.where(np.array(has_rates)[ranges.kinds], spread(keys, indices, texts, self.order.seed), keys)
+        made = self.kind.read(ranges, keys)
         if caches := self.kind.caches:
             fetch_windows(caches, self.order, self._begun, epochs, slots)
         return ranges.kinds, made

@@ -34,18 +34,19 @@ _FAR = 4  # times as far as another
 class Slots(NamedTuple):
     """The m examples of some elements, [m] int64 each: of which element, ascending; the number of its corpus; and see `Order`.
 
-    Corpora are counted as those of a `Numbering`.
+    Corpora are counted as those of a `Numbering`, and `indices` are those of the elements in the order of their corpus.
     """
 
     places: np.ndarray
     corpora: np.ndarray
     epochs: np.ndarray
     slots: np.ndarray
+    indices: np.ndarray
 
 
 def in_order(parts: Iterable[Slots]) -> Slots:
     """The same examples, by their elements."""
-    found = [Slots(*np.zeros([4, 0], np.int64)), *parts]
+    found = [Slots(*np.zeros([5, 0], np.int64)), *parts]
     order = np.argsort(np.concatenate([each.places for each in found]), kind="stable")
     return Slots(*(np.concatenate(each)[order] for each in zip(*found)))
 
@@ -291,10 +292,11 @@ class Numbering:
     def _slots_of(self, number: int, places: np.ndarray, indices: np.ndarray) -> Slots:
         if self.packed:
             in_rows = self.packed[number].slots(indices)
-            places, epochs, slots = places[in_rows.places], in_rows.epochs, in_rows.slots
+            epochs, slots = in_rows.epochs, in_rows.slots
+            places, indices = places[in_rows.places], indices[in_rows.places]
         else:
             epochs, slots = self.corpora[number].order.slots(indices)
-        return Slots(places, np.full_like(places, number), epochs, slots)
+        return Slots(places, np.full_like(places, number), epochs, slots, indices)
 
     def numbers(self, number: int, epochs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The inverse of `slots`: the elements that have these slots of these epochs of a corpus, [m] int64; -1 where none has."""

@@ -163,7 +163,7 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def locate(self, index: int) -> Location | list[Location]:
         """Returns the location of an example in the corpus; for a packed sequence the list of its examples' locations."""
         _, *found = (each.tolist() for each in self.numbering.slots(self._numbers([index])))
-        locations = [_location(self.numbering.corpora[corpus], *at) for corpus, *at in zip(*found)]
+        locations = [_location(self.numbering.corpora[corpus], *at) for corpus, *at, _ in zip(*found)]
         return locations if self.numbering.packed else locations[0]
 
     def find(self, document: int, corpus: str | None = None) -> list[int]:

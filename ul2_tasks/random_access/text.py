@@ -12,9 +12,10 @@ import numpy as np
 
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
+from ul2_tasks.denoisers.diffusion import Noising
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoisers.write import recipe
-from ul2_tasks.example_features import EXAMPLE, TOKEN_FEATURES
+from ul2_tasks.example_features import DIFFUSION, EXAMPLE, RATE, TOKEN_FEATURES
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.kinds import Origin, Task, blocks_of, described_blocks, mark_text
 from ul2_tasks.random_access.leaving_out import Overlay
@@ -38,7 +39,7 @@ def text_task(task: str, corpus: Corpus, rate: float, solution: Solution) -> Tas
         task,
         corpus,
         rate,
-        EXAMPLE,
+        DIFFUSION if configuration.denoiser.has_rates else EXAMPLE,
         vocabulary,
         text_of,
         described(configuration, vocabulary),
@@ -297,6 +298,9 @@ class MadeText(NamedTuple):
             chunks = starts[of], lengths[of].astype(np.int32), np.arange(len(of) + 1), self.keys[of]
             write, _ = recipe_.loops
             write(recipe_, self.tokens, *chunks, rows[of], places[of], *(written[key] for key in TOKEN_FEATURES))
+        for recipe_, of in by_kind(self.recipes, self.ranges.kinds) if RATE in written else ():
+            if isinstance(recipe_, Noising):
+                recipe_.mark(self.keys[of], self.sizes[of], rows[of], places[of], written)
         mark_text(rows, places, self.sizes, written)
 
 

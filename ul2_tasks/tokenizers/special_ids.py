@@ -37,7 +37,7 @@ class SpecialTokens:
 
     Sentinels are in the order of use, and `eos` is None where the vocabulary has no EOS. The `reserved` ids must not occur in text:
     all sentinels, all modes that are given by id, and 0 where that is padding. `borders` says where spans may begin and end, see
-    `borders.border_table`; it is empty where they may anywhere.
+    `borders.border_table`; it is empty where they may anywhere. `text_ids` are those of text, for a denoiser that replaces tokens.
     """
 
     sentinels: tuple[int, ...]
@@ -45,6 +45,7 @@ class SpecialTokens:
     eos: int | None
     reserved: frozenset[int]
     borders: bytes = b""
+    text_ids: tuple[int, ...] = ()
 
     @property
     def ending(self) -> list[int]:
@@ -61,6 +62,8 @@ class Asking(Protocol):
     def own_tokens(self) -> tuple[Token, ...]: ...
     @property
     def borders(self) -> str | None: ...
+    @property
+    def replaces(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +82,11 @@ class SpecialTokensRequest:
     def tokens(self, vocabulary: Vocabulary, denoiser: Asking) -> SpecialTokens:
         """The special ids of a denoiser; see `special_tokens`."""
         found = special_tokens(vocabulary, denoiser.mode, self.sentinels, self.modes, denoiser.own_tokens)
+        if not denoiser.borders and not denoiser.replaces:
+            return found
         borders = border_table(vocabulary, denoiser.borders) if denoiser.borders else b""
-        return dataclasses.replace(found, borders=borders) if borders else found
+        text_ids = _text_ids(vocabulary, self.ids(vocabulary)) if denoiser.replaces else ()
+        return dataclasses.replace(found, borders=borders, text_ids=text_ids)
 
     def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
         """The ids of all sentinels and modes, which no text may become. A mode that is given as a text adds none."""
@@ -159,6 +165,15 @@ def special_tokens(
     by_id, modes_by_id = SpecialTokensRequest(sentinels, modes).by_id(vocabulary)
     of_denoiser = _ids_of(vocabulary, "tokens", own)
     return _special_tokens(vocabulary, mode, by_id, tuple((modes_by_id or {}).items()), of_denoiser)
+
+
+@functools.lru_cache(maxsize=16)
+def _text_ids(vocabulary: Vocabulary, reserved: frozenset[int]) -> tuple[int, ...]:
+    """The ids that are there for text alone."""
+    found = tuple(id for id in range(vocabulary.vocab_size) if vocabulary.is_ordinary(id) and id not in reserved)
+    if not found:
+        raise ValueError(f"{vocabulary} must say which ids are text's to replace tokens by some, got none. Use another vocabulary.")
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,71 @@
+"""Diffusion replaces tokens at the rates it says, which are spread evenly over each batch, and its loss is the published one."""
+
+import numpy as np
+import pytest
+
+import ul2_tasks
+from ul2_tasks import BlockDiffusion, MaskDiffusion
+from ul2_tasks.denoisers.reconstruction import invert
+from ul2_tasks.random_access.numbering import Share
+from ul2_tasks.random_access.sequence import read_rows
+from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest
+
+VOCABULARY = ul2_tasks.default_vocabulary()
+MASK = VOCABULARY.piece_id("<extra_id_0>")
+OF_MASK = {"mask": "<extra_id_0>", "eps": 0.01}
+LENGTHS = {"inputs": 64, "targets": 64}
+
+
+def examples(denoiser, lengths=LENGTHS, **settings):
+    texts = [f"{'a few words ' * (number % 23)}of text {number}" for number in range(2_000)]
+    source = MemoryDataSource(lambda: texts, validation=0)
+    return ul2_tasks.examples(ul2_tasks.Mixture("own", source, VOCABULARY, [denoiser], merge_examples=False), lengths, **settings)
+
+
+def test_a_thousand_documents_are_masked_at_their_rates_and_come_back():
+    generator, denoiser = np.random.default_rng(0), MaskDiffusion(**OF_MASK, block_length=40)
+    special = SpecialTokensRequest().tokens(VOCABULARY, denoiser)
+    masked, rates = [], []
+    for length in generator.integers(1, 200, 1000).tolist():
+        document = generator.integers(600, 3000, length)
+        example = ul2_tasks.denoise(document, denoiser, int(generator.integers(1 << 62)), vocabulary=VOCABULARY)
+        assert invert(example, denoiser, special).chunk.tolist() == document.tolist()
+        is_masked = example["inputs"] == MASK
+        np.testing.assert_allclose(example["loss_weight"], np.where(is_masked, 1 / example["t"], 0), rtol=1e-6)
+        assert all(len({*example["t"][first : first + 40].tolist()}) == 1 for first in range(0, length + 1, 40))
+        masked.append(is_masked)
+        rates.append(example["t"])
+    masked, rates = map(np.concatenate, (masked, rates))
+    tenths = np.minimum((rates * 10).astype(int), 9)
+    for tenth in range(10):
+        of = tenths == tenth
+        assert abs(masked[of].sum() - rates[of].sum()) < 4.5 * np.sqrt((rates * (1 - rates))[of].sum())
+        assert of.mean() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_rates_cover_each_batch_evenly_on_any_hosts(pack):
+    found, batch = examples(BlockDiffusion(**OF_MASK, block_length=16), pack=pack), 64
+    are_alike = []
+    for hosts in (1, 2, 4):
+        shares = [Share(host, hosts) for host in range(hosts)]
+        for step in range(20):
+            numbers = np.concatenate(
+                [share.numbers(np.arange(step * batch // hosts, (step + 1) * batch // hosts)) for share in shares]
+            )
+            rows, *_ = read_rows(found, numbers[np.argsort(numbers)])
+            parts = (rows["t"] - 0.01) / 0.99
+            has_two = rows["targets_segment_ids"][:, 16] == 1 if pack else rows["t"][:, 16] > 0
+            for place, has_it in ((0, has_two | True), (16, has_two)):  # the first two blocks of the first text
+                strata = np.floor(parts[has_it, place] * batch)
+                assert len(np.unique(strata)) >= len(strata) - 1  # float32 rounds few rates to a border of strata
+            are_alike += ((parts[:, 0] > 0.5) == (parts[:, 16] > 0.5))[has_two].tolist()
+    assert len(are_alike) > 1_000
+    assert 0.45 < np.mean(are_alike) < 0.55, "each block has a rate of its own"
+
+
+@pytest.mark.parametrize(("argument", "value"), [("eps", 0), ("block_length", 0), ("targets_end_in_eos", 1)])
+def test_what_is_wrong_is_said(argument, value):
+    with pytest.raises(ValueError, match=f"{argument} must be"):
+        MaskDiffusion(**{argument: value})
