@@ -12,7 +12,7 @@ from tests.images.image_support import NOISE, S, image, registered
 from ul2_tasks import Chat
 from ul2_tasks.chat import harmony as harmony_form
 from ul2_tasks.chat.harmony import MARKERS, HarmonyRenderer
-from ul2_tasks.inspect.doctor import examine, examine_installation
+from ul2_tasks.inspect.doctor import examine
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +83,3 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch):
         patch.setitem(sys.modules, "openai_harmony", None)
         [problem] = findings(chat, {"tokens": None}, "problem")
     assert re.match("corpus: .*extra chat", problem)
-
-
-@pytest.mark.parametrize(
-    ("name", "asks", "clashes"), [("rich", "absent-package", True), ("rich", "numpy<1", True), ("foreign", "absent-package", False)]
-)
-def test_packages_that_clash(name, asks, clashes, tmp_path, monkeypatch):
-    """`rich` is one that this package needs; what another package lacks is no concern of it."""
-    (tmp_path / f"{name}-99.dist-info").mkdir()
-    (tmp_path / f"{name}-99.dist-info" / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: 99\nRequires-Dist: {asks}\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    found = [each.what for each in examine_installation() if f"{name} 99 asks for {asks}" in each.what]
-    assert len(found) == clashes
