@@ -9,7 +9,9 @@ from ul2_tasks.denoisers.denoisers import Denoiser as Denoiser
 from ul2_tasks.denoisers.denoisers import SequentialDenoiser as SequentialDenoiser
 from ul2_tasks.denoisers.denoisers import SpanDenoiser as SpanDenoiser
 from ul2_tasks.denoisers.diffusion import BlockDiffusion as BlockDiffusion
+from ul2_tasks.denoisers.diffusion import CanvasDiffusion as CanvasDiffusion
 from ul2_tasks.denoisers.diffusion import MaskDiffusion as MaskDiffusion
+from ul2_tasks.denoisers.diffusion import UniformDiffusion as UniformDiffusion
 from ul2_tasks.denoisers.infilling import FIM_TOKENS as FIM_TOKENS
 from ul2_tasks.denoisers.infilling import FIMDenoiser as FIMDenoiser
 from ul2_tasks.denoisers.lengths import chunk_length as chunk_length

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ul2_tasks
-from ul2_tasks import BlockDiffusion, MaskDiffusion
+from ul2_tasks import BlockDiffusion, CanvasDiffusion, MaskDiffusion, UniformDiffusion
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.random_access.numbering import Share
 from ul2_tasks.random_access.sequence import read_rows
@@ -63,6 +63,27 @@ def test_rates_cover_each_batch_evenly_on_any_hosts(pack):
             are_alike += ((parts[:, 0] > 0.5) == (parts[:, 16] > 0.5))[has_two].tolist()
     assert len(are_alike) > 1_000
     assert 0.45 < np.mean(are_alike) < 0.55, "each block has a rate of its own"
+
+
+def test_random_ids_are_of_text_alone_at_their_rates_and_a_canvas_is_any_block():
+    generator, document = np.random.default_rng(0), np.full(300, 700)
+    replaced, ids, starts = [], [], []
+    for key in generator.integers(1 << 62, size=400).tolist():
+        one, canvas = (ul2_tasks.denoise(document, each, key) for each in (UniformDiffusion(), CanvasDiffusion(block_length=70)))
+        replaced.append((one["inputs"][:300] != 700).sum() - 300 * one["t"][0])
+        ids.append(one["inputs"])
+        assert one["loss_weight"].tolist() == [1] * 301
+        own = np.flatnonzero(canvas["t"])
+        assert len(own) == len(canvas["inputs"]) == (70 if own[0] < 280 else 21)
+        assert canvas["loss_weight"].tolist() == (canvas["t"] > 0).tolist()
+        assert canvas["block_ids"].tolist() == [2 * own[0] + 1 if place in own else 2 * place + 2 for place in range(301)]
+        starts.append(int(own[0]))
+    assert abs(np.mean(replaced)) < 4.5 * np.sqrt(300 / 6 / 400)  # the mean of t (1 - t) is 1/6
+    found = np.concatenate(ids)
+    assert all(VOCABULARY.is_ordinary(id) for id in {*found.tolist()} - {VOCABULARY.eos_id})
+    assert len({*found.tolist()}) > 3_500
+    assert {*starts} == {0, 70, 140, 210, 280}
+    assert min(map(starts.count, {*starts})) > 50  # of 80 on average
 
 
 @pytest.mark.parametrize(("argument", "value"), [("eps", 0), ("block_length", 0), ("targets_end_in_eos", 1)])

@@ -48,7 +48,10 @@ SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
 R1, S = T5GEMMA2[::4]
 FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
-NOISED = (ul2_tasks.MaskDiffusion(mode="[X]", mask="<extra_id_0>"), ul2_tasks.BlockDiffusion(mode="[X]", mask="<extra_id_0>"))
+NOISED = (
+    *(kind(mode="[X]", mask="<extra_id_0>") for kind in (ul2_tasks.MaskDiffusion, ul2_tasks.BlockDiffusion)),
+    *(kind(mode="[X]", block_length=8) for kind in (ul2_tasks.UniformDiffusion, ul2_tasks.CanvasDiffusion)),
+)
 WHOLE = ul2_tasks.SpanDenoiser(
     **{"name": "whole", "mode": "[X]", "mean_span_length": 1, "noise_density": 0.3},
     **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>", "borders": "words"},
@@ -204,7 +207,7 @@ def own(element: Mapping[str, Any], key: str, shift: int) -> list[int]:
 def text_of(inputs: list[int], targets: list[int]) -> list[list[int]]:
     """The chunk of which an example was made, whose mode tells the denoiser; of a reply, what is said. None of other tasks."""
     if targets[0] in special(FIM).mode:
-        return [invert({"inputs": inputs, "targets": targets}, NOISED[0], special(NOISED[0])).chunk.tolist()]
+        return [targets[1:-1]]  # of diffusion
     if inputs[0] not in (special(R1).mode + special(S).mode + special(FIM).mode):
         return []
     if inputs[0] in special(FIM).mode:

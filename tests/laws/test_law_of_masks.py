@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import DENOISERS, denoiser_id
-from ul2_tasks import CausalDenoiser, FIMDenoiser, SequentialDenoiser, SpanDenoiser
+from ul2_tasks import BlockDiffusion, CausalDenoiser, FIMDenoiser, MaskDiffusion, SequentialDenoiser, SpanDenoiser, UniformDiffusion
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.denoisers.write import made, recipe
 from ul2_tasks.tasks.preprocessors import corrupt_chunks
@@ -39,6 +39,9 @@ ANY = st.one_of(
         sentinel=st.booleans(),
     ),
     st.just(CausalDenoiser(mode=None)),
+    st.builds(MaskDiffusion, block_length=st.sampled_from([None, 7])),
+    st.builds(BlockDiffusion, targets_end_in_eos=st.booleans()),
+    st.just(UniformDiffusion()),
     st.builds(
         FIMDenoiser,
         tokens=st.sampled_from(["qwen", "codellama"]),
@@ -51,9 +54,8 @@ ANY = st.one_of(
 
 def check(denoiser, lengths, keys, mode=(), eos=EOS, add_eos=(True, True)) -> None:
     """The laws of chunks of these lengths, with these keys."""
-    special = SpecialTokens(
-        SENTINELS[: len(denoiser.own_tokens) or None], tuple(mode), eos, frozenset(), BORDERS if denoiser.borders else b""
-    )
+    sentinels, borders = SENTINELS[: len(denoiser.own_tokens) or None], BORDERS if denoiser.borders else b""
+    special = SpecialTokens(sentinels, tuple(mode), eos, frozenset(), borders, text_ids=(2000, 2001))
     lengths, keys = np.array(lengths, np.int32), np.array(keys, np.uint64)
     chunks = [np.arange(1000, 1000 + length, dtype=np.int32) for length in lengths]
     common = {"denoiser": denoiser, "special": special, "length": int(lengths.max()), "add_eos": add_eos}

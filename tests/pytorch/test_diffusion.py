@@ -8,7 +8,7 @@ import torch
 
 import ul2_tasks
 from tests.denoisers.test_diffusion import LENGTHS, MASK, OF_MASK, examples
-from ul2_tasks import BlockDiffusion, DiffusionConverter, ExamplesCollator, MaskDiffusion, packed_attention_masks
+from ul2_tasks import BlockDiffusion, CanvasDiffusion, DiffusionConverter, ExamplesCollator, MaskDiffusion, packed_attention_masks
 
 pytestmark = pytest.mark.torch
 KINDS = [(MaskDiffusion(**OF_MASK), False), (BlockDiffusion(**OF_MASK, block_length=16), True)]
@@ -75,6 +75,41 @@ def test_the_loss_is_the_published_one(denoiser, clean):
     by_bd3 = (torch.where(is_masked, -log_p, 0.0) / torch.where(is_token, t, 1.0))[is_token].mean()
     for published in (by_llada, by_bd3):
         torch.testing.assert_close(loss_of(logits, batch), published.double(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_canvas_attends_to_itself_and_to_what_is_clean_before_it(clean):
+    batch = (
+        batch_of(CanvasDiffusion(block_length=16, clean_weight=0.5), True, 4)
+        if clean
+        else batch_of(CanvasDiffusion(block_length=16), False, 4)
+    )
+    mask = packed_attention_masks(batch)["decoder"][:, 0]
+    for row in range(4):
+        ids, labels, weights, t, positions, segments, _ = (batch[key][row].numpy() for key in batch)
+        is_canvas = t > 0
+        same = segments[:, None] == segments[None]
+        before = positions[None] < positions[:, None]
+        for segment in range(1, segments.max() + 1):
+            own = np.flatnonzero((segments == segment) & is_canvas)
+            clean_of = np.flatnonzero((segments == segment) & ~is_canvas)
+            first = positions[own].min()
+            expected = {*own.tolist(), *clean_of[positions[clean_of] < first].tolist()}
+            for place in own:
+                assert {*np.flatnonzero(mask[row, place]).tolist()} == expected
+                assert weights[place] == 1
+            prefix = clean_of[positions[clean_of] < first]
+            assert (
+                mask[row][prefix]
+                == torch.from_numpy((same & ~is_canvas[None] & (before | (positions[None] == positions[:, None])))[prefix])
+            ).all()
+            if clean:  # each token but the first has one loss: that of the canvas, or from the place before it
+                text = clean_of
+                following = {int(positions[place]) + 1: labels[place] for place in text if weights[place] == 0.5}
+                of_canvas = {int(positions[place]): labels[place] for place in own}
+                both = following | of_canvas
+                assert not following.keys() & of_canvas.keys()
+                assert [both.get(place, ids[text[0]]) for place in range(len(text))] == ids[text].tolist()
 
 
 def test_what_does_not_fit_is_refused():

@@ -39,25 +39,12 @@ _GOLDEN, _32, _LOW = np.uint64(GOLDEN), np.uint64(32), np.uint64((1 << 32) - 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskDiffusion(Denoiser):
-    """Masked diffusion: each token becomes the mask with the probability t, and what is masked has the loss weight 1 / t.
+class _Diffusion(Denoiser):
+    """What diffusion denoisers have in common; see `MaskDiffusion` for the fields."""
 
-    Examples also have `t`, `loss_weight` and `block_ids` of each target, see `DiffusionConverter`. Inputs and targets have the
-    same lengths.
-
-    Attributes:
-        name, weight: as for `Denoiser`.
-        mode: as for `Denoiser`; it begins the targets, and is never masked.
-        mask: the mask's token, by its name or id.
-        eps: the lowest rate, above 0.
-        block_length: how many tokens have a rate of their own; None for all of an example.
-        targets_end_in_eos: False for windows of joined documents, as in LLaDA's pre-training. An EOS is masked like a token.
-    """
-
-    name: str = "mask"
+    name: str
     mode: str | None = None
     weight: float = 1
-    mask: Token = "[MASK]"
     eps: float = 1e-3
     block_length: int | None = None
     targets_end_in_eos: bool = True
@@ -66,6 +53,7 @@ class MaskDiffusion(Denoiser):
     lengths_follow_noise = False
     has_rates = True
     form = WHOLE
+    clean_weight = 0.0
 
     def __post_init__(self):
         super().__post_init__()
@@ -75,13 +63,9 @@ class MaskDiffusion(Denoiser):
         self._check("block_length", expected, of_blocks or (self.form == WHOLE and self.block_length is None))
         self._check("targets_end_in_eos", "True or False", isinstance(self.targets_end_in_eos, bool))
 
-    @property
-    def own_tokens(self) -> tuple[Token, ...]:
-        return (self.mask,)
-
     def noise_counts(self, length: int) -> tuple[int, int]:
-        """Returns (n, 1), how many tokens are masked on average."""
-        return max(1, round(length * (1 + self.eps) / 2)), 1
+        """Returns (n, 1), how many tokens have a loss, on average."""
+        return min(length, self.block_length or 1) if self.form == CANVAS else length, 1
 
     def noise_range(self, length: int) -> tuple[int, int]:
         return 0, length
@@ -92,11 +76,9 @@ class MaskDiffusion(Denoiser):
 
     def own_recipe(self, special: SpecialTokens, add_eos: tuple[bool, bool]) -> Noising:
         end = special.ending if add_eos[1] and self.targets_end_in_eos else []
-        mode, ending = (np.array(each, np.int32) for each in (special.mode, end))
-        ids = np.array(special.text_ids, np.int32)
-        return Noising(
-            self.form, self.block_length or 0, self.eps, special.sentinels[0] if self.own_tokens else -1, mode, ending, ids
-        )
+        mask = special.sentinels[0] if self.own_tokens else -1
+        ids = (np.array(each, np.int32) for each in (special.mode, end, special.text_ids))
+        return Noising(self.form, self.block_length or 0, self.eps, float(self.clean_weight), mask, *ids)
 
     def own_inverse(self, example: Mapping[str, ArrayLike], special: SpecialTokens) -> Reconstruction:
         """Raises a ValueError where the mode or EOS is not where it belongs, or a token became another one than the mask."""
@@ -117,6 +99,34 @@ class MaskDiffusion(Denoiser):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskDiffusion(_Diffusion):
+    """Masked diffusion: each token becomes the mask with the probability t, and what is masked has the loss weight 1 / t.
+
+    Examples also have `t`, `loss_weight` and `block_ids` of each target, see `DiffusionConverter`. Inputs and targets have the
+    same lengths.
+
+    Attributes:
+        name, weight: as for `Denoiser`.
+        mode: as for `Denoiser`; it begins the targets, and is never masked.
+        mask: the mask's token, by its name or id.
+        eps: the lowest rate, above 0.
+        block_length: how many tokens have a rate of their own; None for all of an example.
+        targets_end_in_eos: False for windows of joined documents, as in LLaDA's pre-training. An EOS is masked like a token.
+    """
+
+    name: str = "mask"
+    mask: Token = "[MASK]"
+
+    @property
+    def own_tokens(self) -> tuple[Token, ...]:
+        return (self.mask,)
+
+    def noise_counts(self, length: int) -> tuple[int, int]:
+        """Returns (n, 1), how many tokens are masked, on average."""
+        return max(1, round(length * (1 + self.eps) / 2)), 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockDiffusion(MaskDiffusion):
     """Masked diffusion by blocks: each has a rate of its own, and attends to itself and to clean blocks before it.
 
@@ -132,6 +142,44 @@ class BlockDiffusion(MaskDiffusion):
     form = BLOCKS
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UniformDiffusion(_Diffusion):
+    """Uniform diffusion: with the probability t a random id of text replaces a token. All have a loss, of weight 1.
+
+    Attributes:
+        name, mode, weight, eps, block_length, targets_end_in_eos: as for `MaskDiffusion`.
+    """
+
+    name: str = "uniform"
+    replaces = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CanvasDiffusion(_Diffusion):
+    """A canvas after a clean prefix of a random number of blocks, as public guides describe DiffusionGemma's training.
+
+    Tokens of one block are replaced as by `UniformDiffusion`. It attends to itself, and to the prefix, which is causal.
+
+    `DiffusionConverter(clean=True)` makes rows of the canvas and then of the whole text, without the noise; or else of the text
+    with the canvas in its place.
+
+    Attributes:
+        name, mode, weight, eps, targets_end_in_eos: as for `MaskDiffusion`.
+        block_length: how many tokens a canvas has; the last one of a text may have fewer.
+        clean_weight: the loss weight of the next token in the text, but for the canvas: the encoder's causal loss; 0 for none.
+    """
+
+    name: str = "canvas"
+    block_length: int | None = 256
+    clean_weight: float = 0
+    replaces = True
+    form = CANVAS
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check("clean_weight", "a number of at least 0", is_finite(self.clean_weight) and self.clean_weight >= 0)
+
+
 class Noising(NamedTuple):
     """What `write_noised` has to know of a denoiser; ids are int32: the mode, what ends targets, and those of text.
 
@@ -141,6 +189,7 @@ class Noising(NamedTuple):
     form: int
     block: int
     eps: float
+    clean_weight: float
     mask: int
     mode: np.ndarray
     end: np.ndarray
@@ -230,16 +279,15 @@ def mark_noised(noising, keys, sizes, rows, places, inputs, rates, weights, bloc
         start, stop = _noised(noising, sizes[example, 1] - mode, key)
         rate, block = 0.0, np.int64(-1)
         for at in range(-mode, sizes[example, 1] - mode):
-            to, is_noised, weight = target + mode + at, start <= at < stop, 0.0
+            to, is_noised = target + mode + at, start <= at < stop
+            weight = noising.clean_weight if at >= 0 else 0.0
             of = at // noising.block if noising.block else np.int64(0)
             if is_noised:
                 if of != block:
                     rate, block = _rate(noising, key, of), of
-                rates[row, to] = rate
-                if noising.mask < 0:
-                    weight = 1.0
-                elif inputs[row, place + at - start] == noising.mask:
-                    weight = 1 / rate
+                rates[row, to], weight = rate, 1.0
+                if noising.mask >= 0:
+                    weight = 1 / rate if inputs[row, place + at - start] == noising.mask else 0.0
             weights[row, to] *= weight
             if noising.form == WHOLE:
                 blocks[row, to] = 1
