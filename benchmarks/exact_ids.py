@@ -26,9 +26,9 @@ LARGEST = 1 << 22  # bytes of a file
 CONTEXTS = ("{0}", "a{0}b", "A{0}b", "a{0}B", " {0} ", "1{0}23456", "{0}{0}", ".{0}", "{0}'s {0}'LL", "\n{0}\n{0}/")
 
 
-def texts(folder: str, most: float) -> Iterator[str]:
+def texts(folder: str, most: float, endings: str | tuple[str, ...] = "") -> Iterator[str]:
     """The texts of files below a folder, each content once, in an order by chance."""
-    paths = sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    paths = sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(endings))
     random.Random(0).shuffle(paths)
     seen, size = set[bytes](), 0
     for path in paths:

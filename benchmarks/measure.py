@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 import statistics
 import subprocess
 import sys
@@ -15,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = pathlib.Path(__file__).parent
+PACKAGES = ("ul2_tasks", "t5", "seqio", "tensorflow", "torch", "transformers", "torchdata", "grain", "tokenizers", "datasets")
+PACKAGES += ("datatrove", "mosaicml-streaming", "litdata", "megatron-core")
 
 
 def in_new_process(script: str, *arguments: object) -> Any:
@@ -37,6 +42,17 @@ def memory(key: str) -> float:
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of each number of several runs."""
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def machine() -> dict[str, Any]:
+    """What a result was found on, and with."""
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # such as a checkout that is on the path only
+            versions[package] = importlib.metadata.version(package)
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return {"processor": processor, "cpus": os.cpu_count(), "python": platform.python_version(), **versions}
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -18,7 +18,6 @@ pools are counted of ours, as of SeqIO's: so many examples that the last row of 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import pathlib
@@ -29,41 +28,31 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
 import seqio
 import tensorflow as tf
-from recipe import add_t5_mixture, name_text, seqio_vocabulary
-from rich.console import Console
+from measure import print_table
+from recipe import add_t5_of_text, seqio_vocabulary
 from rich.progress import track
-from rich.table import Table
 
 from ul2_tasks import T5GEMMA2, EncDecFeatureConverter, best_chunk_tokens, chunk_length, register
 from ul2_tasks.mixtures.advice import expected_fill
 from ul2_tasks.order.cycles import nearest_cycle
 from ul2_tasks.order.pack import best_fit
-from ul2_tasks.sources.memory import embedded_corpus
-from ul2_tasks.tasks.sources import seqio_source
 
 VOCABULARY, SENTINEL_IDS = seqio_vocabulary()
-FEATURES = {key: seqio.Feature(VOCABULARY) for key in ("inputs", "targets")}
 TOKENS = {"inputs": "encoder_input_tokens", "targets": "decoder_target_tokens"}
 CONVERTERS = {"ours": EncDecFeatureConverter, "seqio": seqio.EncDecFeatureConverter}
 
 
 def main() -> None:
-    arguments = parse_arguments()
-    reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
-    add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, FEATURES, T5GEMMA2, SENTINEL_IDS)
-    console = Console(width=max(132, Console().width))
-    rows = [row for budgets in track(arguments.budgets, "packing", console=console) for row in measure(budgets, arguments.examples)]
-    report(console, rows)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--budgets", type=budgets, default=budgets("512/512,1024/1024,2048/512,16384/16384"))
     parser.add_argument("--examples", type=int, default=4096, help="at 512/512; fewer at larger budgets, but at least 512")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for all results")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    add_t5_of_text("t5", T5GEMMA2)
+    rows = [row for budgets in track(arguments.budgets, "packing") for row in measure(budgets, arguments.examples)]
+    report(rows)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def budgets(text: str) -> list[dict[str, int]]:
@@ -72,41 +61,25 @@ def budgets(text: str) -> list[dict[str, int]]:
 
 def measure(lengths: Mapping[str, int], examples: int) -> list[dict]:
     examples = max(512, examples * 1024 // sum(lengths.values()))
-    name = "/".join(map(str, lengths.values()))
-    advice = best_chunk_tokens(T5GEMMA2, lengths)
+    name, advice = "/".join(map(str, lengths.values())), best_chunk_tokens(T5GEMMA2, lengths)
+    given = {"vocabulary": VOCABULARY, "sentinels": SENTINEL_IDS}
+    of_task = name.replace("/", "_")
     ours = {
-        chunks: register(
-            f"pack_{chunks}_{name.replace('/', '_')}", "embedded", VOCABULARY, sentinels=SENTINEL_IDS, chunk_tokens=caps
-        )
+        chunks: register(f"pack_{chunks}_{of_task}", "embedded", chunk_tokens=caps, **given)
         for chunks, caps in (("full", None), ("advised", advice))
     }
     sides = {
+        "full chunks, by number": (None, "", None),
+        "advised chunks, by number": (None, "", advice),
         "t5, SeqIO's packing": ("t5_mix", "seqio", None),
         "full chunks": (ours["full"], "ours", None),
         "advised chunks, SeqIO's packing": (ours["advised"], "seqio", advice),
         "advised chunks": (ours["advised"], "ours", advice),
     }
-    by_number = {"full chunks, by number": None, "advised chunks, by number": advice}
-    indexed = [
+    return [
         {
-            "budgets": name,
-            "examples": examples,
-            "side": side,
-            "chunk_tokens": caps,
-            "mean_chunk": mean_chunk(lengths, caps),
-            "fill": row_fill(lengths, caps),
-            "bound": expected_fill(T5GEMMA2, lengths, caps),
-        }
-        for side, caps in by_number.items()
-    ]
-    return indexed + [
-        {
-            "budgets": name,
-            "side": side,
-            "examples": examples,
-            "chunk_tokens": caps,
-            "mean_chunk": mean_chunk(lengths, caps),
-            "fill": fill(mixture, lengths, CONVERTERS[converter], examples),
+            **{"budgets": name, "side": side, "examples": examples, "chunk_tokens": caps, "mean_chunk": mean_chunk(lengths, caps)},
+            "fill": fill(mixture, lengths, CONVERTERS[converter], examples) if mixture else row_fill(lengths, caps),
             "bound": expected_fill(T5GEMMA2, lengths, caps),
         }
         for side, (mixture, converter, caps) in sides.items()
@@ -136,18 +109,15 @@ def mean_chunk(lengths: Mapping[str, int], caps: Mapping[str, int] | None) -> fl
     return sum(chunks) / sum(denoiser.weight for denoiser in T5GEMMA2)
 
 
-def report(console: Console, rows: list[dict]) -> None:
-    table = Table(title="Real tokens in packed rows, %: inputs and targets", title_justify="left")
-    for column in ("budgets", "side", "mean chunk", "inputs", "targets", "bound", "chunk_tokens"):
-        table.add_column(column, justify="left" if column in ("side", "chunk_tokens") else "right")
+def report(rows: list[dict]) -> None:
+    columns = ("budgets and side", "mean chunk", "inputs", "targets", "bound", "chunk_tokens")
+    of_each = []
     for row in rows:
-        if row["side"].startswith("t5"):
-            table.add_section()
         bound = " ".join(f"{share:.1%}" for share in row["bound"].values())
         caps = " ".join(f"{name} {tokens}" for name, tokens in (row["chunk_tokens"] or {}).items())
         figures = [f"{row['mean_chunk']:,.0f}", *(f"{share:.1%}" for share in row["fill"].values())]
-        table.add_row(row["budgets"], row["side"], *figures, bound, caps)
-    console.print(table)
+        of_each.append([f"{row['budgets']} {row['side']}", *figures, bound, caps])
+    print_table("Real tokens in packed rows, %: inputs and targets", columns, of_each)
 
 
 if __name__ == "__main__":

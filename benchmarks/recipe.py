@@ -22,9 +22,16 @@ def seqio_vocabulary() -> tuple[Any, tuple[int, ...]]:
     return vocabulary, tuple(vocabulary.vocab_size - 1 - number for number in range(SEQIO_SENTINELS))
 
 
-def name_text(dataset, key: str):
-    """Names the text of a feature `targets`."""
-    return dataset.map(lambda record: {"targets": record[key]}, num_parallel_calls=-1)
+def token_records(folder: object) -> tuple[Any, list[Callable]]:
+    """The source of tokens in TFRecords below a folder, and the steps after it."""
+    import seqio
+    import tensorflow as tf
+
+    def as_int32(dataset: tf.data.Dataset) -> tf.data.Dataset:
+        return dataset.map(lambda record: {"targets": tf.cast(record["targets"], tf.int32)}, num_parallel_calls=-1)
+
+    description = {"targets": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)}
+    return seqio.TFExampleDataSource({"train": f"{folder}/records/*"}, description), [as_int32]
 
 
 def add_t5_mixture(
@@ -47,6 +54,19 @@ def add_t5_mixture(
         )
     seqio.MixtureRegistry.add(f"{name}_mix", [(f"{name}_{denoiser.name}", denoiser.weight) for denoiser in denoisers])
     return f"{name}_mix"
+
+
+def add_t5_of_text(name: str, denoisers: Sequence[Denoiser]) -> str:
+    """That of the embedded corpus."""
+    import seqio
+
+    from ul2_tasks.sources.memory import embedded_corpus
+    from ul2_tasks.tasks.sources import seqio_source
+
+    vocabulary, sentinels = seqio_vocabulary()
+    reading = [lambda dataset: dataset.map(lambda record: {"targets": record["text"]}, -1), seqio.preprocessors.tokenize]
+    features = {key: seqio.Feature(vocabulary) for key in ("inputs", "targets")}
+    return add_t5_mixture(name, seqio_source(embedded_corpus()), reading, features, denoisers, sentinels)
 
 
 def _t5_steps(dataset, sequence_length, output_features, *, denoiser: Any, sentinels: Sequence[int] | None):

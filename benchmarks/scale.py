@@ -12,8 +12,7 @@ In a new process each, over the large cache and over one pair of it: seconds unt
 * `locate` says where an example is from, and `find` finds those of a document;
 * a mixture of it and one pair more in 20 stages is open, and the first 128 examples of the last stage are there;
 
-and the memory that the process then has, in all, and without the pages of files. `--corpora 5 50 500` measures mixtures of so
-many small corpora instead, each with a cache of its own."""
+and the memory that the process then has, in all, and without the pages of files."""
 
 from __future__ import annotations
 
@@ -41,33 +40,25 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=16384)
     parser.add_argument("--documents", type=int, default=10**9)
     parser.add_argument("--tokens", type=int, default=10**12)
-    parser.add_argument("--corpora", type=int, nargs="+", default=[], help="measure mixtures of so many corpora instead")
     parser.add_argument("--folder", default=".", help="where the cache is made; a pair's bytes and two names a pair")
-    parser.add_argument("--child", nargs=2, metavar=("FOLDER", "CORPORA"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        folder, corpora = arguments.child
-        print(json.dumps(measure_corpora(folder, int(corpora)) if int(corpora) else measure(folder)))
+        print(json.dumps(measure(arguments.child)))
         return
     place = pathlib.Path(tempfile.mkdtemp(prefix="scale-", dir=arguments.folder))
     try:
-        if arguments.corpora:
-            for number in range(max(arguments.corpora)):
-                make(place, 1, 100, 100_000, f"scale{number:03d}")
-            found = {f"{number} corpora": in_new_process(__file__, place, number) for number in arguments.corpora}
-        else:
-            of_pair = (arguments.documents // arguments.pairs, arguments.tokens // arguments.pairs)
-            found = {}
-            for name, pairs in (("one pair", 1), ("large", arguments.pairs)):
-                make(place / name, pairs, *of_pair)
-                make(place / name, 1, *of_pair, "scale_more")
-                found[name] = in_new_process(__file__, place / name, 0)
+        of_pair, found = (arguments.documents // arguments.pairs, arguments.tokens // arguments.pairs), {}
+        for name, pairs in (("one pair", 1), ("large", arguments.pairs)):
+            make(place / name, pairs, *of_pair)
+            make(place / name, 1, *of_pair, "scale_more")
+            found[name] = in_new_process(__file__, place / name)
     finally:
         shutil.rmtree(place)
     stages = next(iter(found.values()))
     rows = [[stage, *(f"{side[stage]:,.{3 if side[stage] < 100 else 0}f}" for side in found.values())] for stage in stages]
     size = f"{arguments.tokens:.0e} tokens, {arguments.documents:.0e} documents, {arguments.pairs:,} pairs: "
-    print_table(f"{'' if arguments.corpora else size}seconds, and MB", ["", *found], rows)
+    print_table(f"{size}seconds, and MB", ["", *found], rows)
 
 
 def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: str = "scale") -> None:
@@ -106,18 +97,6 @@ def make(folder: pathlib.Path, pairs: int, documents: int, tokens: int, name: st
     (folder / cache.COMPLETED).write_text("")
 
 
-class Stages:
-    """Seconds by what is reached, each from the one before."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, float] = {}
-        self.began = time.perf_counter()
-
-    def reached(self, stage: str) -> None:
-        self.found[stage] = time.perf_counter() - self.began
-        self.began = time.perf_counter()
-
-
 def measure(folder: str) -> dict[str, float]:
     """Seconds by stage, and memory in MB."""
     import seqio
@@ -129,60 +108,41 @@ def measure(folder: str) -> dict[str, float]:
         ul2_tasks.register(name, "embedded")
     seqio.add_global_cache_dirs([folder])
     ul2_tasks.examples("ul2_mix", LENGTHS)  # TensorFlow's own start
-    stages = Stages()
+    found, began = dict[str, float](), time.perf_counter()
+
+    def reached(stage: str) -> None:
+        nonlocal began
+        found[stage], began = time.perf_counter() - began, time.perf_counter()
+
     examples = ul2_tasks.examples("scale_mix", LENGTHS)
-    stages.reached("open")
+    reached("open")
     is_large = len(examples) > ROWS * HOSTS
     examples.__getitems__(range(0, ROWS * HOSTS, HOSTS) if is_large else range(ROWS))
-    stages.reached("first batch")
+    reached("first batch")
     examples.__getitems__(range(1, ROWS * HOSTS, HOSTS) if is_large else range(ROWS, 2 * ROWS))
-    stages.reached("next batch")
-    rows = seqio.get_dataset(
-        "scale_mix",
-        LENGTHS,
-        ul2_tasks.EncDecFeatureConverter(pack=True),
-        dataset_split="train",
-        shuffle=True,
-        num_epochs=None,
-        use_cached=True,
-        seed=0,
-        shard_info=seqio.ShardInfo(0, HOSTS),
-    )
+    reached("next batch")
+    given = {"dataset_split": "train", "shuffle": True, "num_epochs": None, "use_cached": True, "seed": 0}
+    converter, hosts = ul2_tasks.EncDecFeatureConverter(pack=True), seqio.ShardInfo(0, HOSTS)
+    rows = seqio.get_dataset("scale_mix", LENGTHS, converter, shard_info=hosts, **given)
     next(iter(rows.batch(ROWS, drop_remainder=True)))
-    stages.reached("seqio.get_dataset, first batch")
+    reached("seqio.get_dataset, first batch")
     reading = reading_of(rows)
     assert reading is not None, "a cache is read by number"
     next(iter(reading.continued(STEP * BATCH // HOSTS).batch(ROWS, drop_remainder=True)))
-    stages.reached("goes on at step 10^6, first batch")
+    reached("goes on at step 10^6, first batch")
     where = examples.locate(len(examples) // 2)
     assert not isinstance(where, list)
-    stages.reached("locate")
+    reached("locate")
     numbers = examples.find(where.documents[0][0])
-    stages.reached("find")
+    reached("find")
     assert len(examples) // 2 in numbers
     mixed = [ul2_tasks.Stage(each * STEPS, {"scale_mix": 1 + each, "scale_more_mix": STAGES}) for each in range(STAGES)]
     staged = ul2_tasks.mix("scale_staged", schedule=mixed, batch_size=BATCH, steps=STAGES * STEPS)
     examples = ul2_tasks.examples(staged, LENGTHS)
-    stages.reached(f"open in {STAGES} stages")
+    reached(f"open in {STAGES} stages")
     examples.__getitems__(range(len(examples) - ROWS, len(examples)))
-    stages.reached("first batch of the last stage")
-    return stages.found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon")}
-
-
-def measure_corpora(folder: str, number: int) -> dict[str, float]:
-    """Seconds by what is measured, of a mixture of so many corpora."""
-    import ul2_tasks
-
-    mixtures = [ul2_tasks.Mixture(f"scale{each:03d}", "embedded") for each in range(number)]
-    mix = ul2_tasks.Mix("many", {mixture: 1 + each for each, mixture in enumerate(mixtures)})
-    ul2_tasks.examples(mixtures[0], LENGTHS, cache_dirs=[folder]).__getitems__(range(ROWS))  # what is compiled
-    stages = Stages()
-    examples = ul2_tasks.examples(mix, LENGTHS, cache_dirs=[folder])
-    stages.reached("open")
-    for stage in ("first batch", "next batch"):
-        examples.__getitems__(range(ROWS))
-        stages.reached(stage)
-    return stages.found
+    reached("first batch of the last stage")
+    return found | {"MB": memory("VmRSS"), "MB without files": memory("RssAnon")}
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ import apache_beam  # noqa: F401 (see above)
 import numpy as np
 import seqio
 import torch
+from measure import print_table
 from rich.console import Console
-from rich.table import Table
 
 import ul2_tasks
 import ul2_tasks.corpus.build_cache
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     arguments = parser.parse_args()
-    table, failed = Table("what", "kills", "starts", "ended before", "seconds", "the same"), False
+    rows, failed = [], False
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         make_corpus()
@@ -121,10 +121,10 @@ def main() -> None:
             outcome = SUBJECTS[name](arguments.kills, draw)
             failed |= bool(outcome.differences)
             numbers = (*outcome[:3], round(time.monotonic() - begun))
-            table.add_row(name, *map(str, numbers), "[red]no[/red]" if outcome.differences else "yes")
+            rows.append([name, *map(str, numbers), "[red]no[/red]" if outcome.differences else "yes"])
             print(*(f"{name}: {difference}" for difference in outcome.differences[:5]), sep="\n", end="", flush=True)
         os.chdir("/")
-    Console().print(table)
+    print_table("", ["what", "kills", "starts", "ended before", "seconds", "the same"], rows)
     sys.exit(failed)
 
 
@@ -174,7 +174,6 @@ def ends_within(process: int, seconds: float) -> bool:
 
 
 def finish(process: int) -> None:
-    """Waits for a process to end; one that hangs is an error."""
     if not ends_within(process, MOST_SECONDS):
         kill(process)
         raise RuntimeError(f"it did not end in {MOST_SECONDS:,} seconds: {pathlib.Path('log').read_text()[-2000:]}")

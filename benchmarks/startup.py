@@ -6,7 +6,7 @@ shuffled; and the peak of resident memory until then. Sides:
 
 * described, named, worker: a cache of the embedded corpus by number, at 512: of a `ul2_tasks.Mixture`; by its name, registered
   with SeqIO; and with its examples unpickled, as in a DataLoader's worker that is spawned;
-* ours: `ul2_mix` from text, as a stream (from 8192 on with more sentinels, as chunks so long need more than its vocabulary has);
+* ours: `ul2_mix` from text, as a stream;
 * t5: the recipe from `t5.data.preprocessors` as five stock tasks of the same documents in a stock mixture.
 
 Each in a new process, one at a time, in turn; medians.
@@ -15,7 +15,7 @@ Each in a new process, one at a time, in turn; medians.
 from __future__ import annotations
 
 import argparse
-import functools
+import importlib
 import json
 import os
 import pickle
@@ -35,7 +35,7 @@ Reached = Callable[[str], None]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[512, 2048, 8192])
+    parser.add_argument("--lengths", type=lambda text: [int(length) for length in text.split(",")], default=[512, 2048])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--child", nargs=4, metavar=("SIDE", "LENGTH", "FOLDER", "STARTED"), help=argparse.SUPPRESS)
@@ -80,8 +80,8 @@ def write_cache(length: int, folder: str, reached: Reached) -> Iterable:
     return []
 
 
-def seqio_alone(length: int, folder: str, reached: Reached) -> Iterable:
-    import seqio  # noqa: F401
+def seqio(length: int, folder: str, reached: Reached) -> Iterable:
+    importlib.import_module("seqio")
 
     reached("import")
     return []
@@ -116,39 +116,23 @@ def ours(length: int, folder: str, reached: Reached) -> Iterable:
     reached("import")
     import seqio
 
-    name = "ul2_mix"
-    if length >= 8192:
-        from recipe import seqio_vocabulary
-
-        vocabulary, sentinels = seqio_vocabulary()
-        name = ul2_tasks.register("startup", "embedded", vocabulary, sentinels=sentinels)
-    mixture = seqio.get_mixture_or_task(name)
+    mixture = seqio.get_mixture_or_task(ul2_tasks.register())
     return mixture.get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
 def t5(length: int, folder: str, reached: Reached) -> Iterable:
     import seqio
-    from recipe import add_t5_mixture, name_text, seqio_vocabulary
+    from recipe import add_t5_of_text
 
     from ul2_tasks import T5GEMMA2
-    from ul2_tasks.sources.memory import embedded_corpus
-    from ul2_tasks.tasks.sources import seqio_source
 
     reached("import")
-    reading = [functools.partial(name_text, key="text"), seqio.preprocessors.tokenize]
-    vocabulary, sentinels = seqio_vocabulary()
-    features = {key: seqio.Feature(vocabulary) for key in ("inputs", "targets")}
-    name = add_t5_mixture("t5", seqio_source(embedded_corpus()), reading, features, T5GEMMA2, sentinels)
+    name = add_t5_of_text("t5", T5GEMMA2)
     return seqio.get_mixture_or_task(name).get_dataset({"inputs": length, "targets": length}, **SETTINGS).as_numpy_iterator()
 
 
 SIDES: dict[str, Callable[[int, str, Reached], Iterable]] = {
-    "seqio": seqio_alone,
-    "described": described,
-    "named": named,
-    "worker": worker,
-    "ours": ours,
-    "t5": t5,
+    each.__name__: each for each in (seqio, described, named, worker, ours, t5)
 }
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ what epochs take after the first one, so that a dataset's start counts on no sid
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import pathlib
 import tempfile
@@ -21,7 +23,7 @@ from collections.abc import Iterator
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from beside import BATCH, write_documents
+import numpy as np
 from measure import medians, print_table
 
 from ul2_tasks.random_access.windows import WINDOW_TOKENS
@@ -36,15 +38,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rounds = [*measured(pathlib.Path(folder), arguments.documents, arguments.length, arguments.repeats)]
     found = medians(rounds)
-    rows = [[side, *(f"{found[f'{side}, {of}']:.2f}" for of in ("example", "token"))] for side in SIDES]
-    print_table(f"CPU at {arguments.length}", ["", "µs an example", "ns a token"], rows)
-    for side, of in (("windows", "example"), ("index, apart", "token"), ("index, apart", "example")):
+    rows = []
+    for side, of in itertools.product(SIDES, ("example", "token")):
         ratios = sorted(each[f"{side}, {of}"] / each[f"index, {of}"] for each in rounds)
-        print(f"{side} / index, {of}: {ratios[len(ratios) // 2]:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        numbers = found[f"{side}, {of}"], ratios[len(ratios) // 2], ratios[0], ratios[-1]
+        rows.append([f"{side}, {of}", *(f"{number:.2f}" for number in numbers)])
+    print_table(f"CPU at {arguments.length}", ["", "µs an example, ns a token", "to the index", "least", "most"], rows)
 
 
+BATCH, WORDS = 128, 300
 SIDES = ("index", "index, apart", "windows", "tokenizing")
 EPOCHS = 4  # that are counted
+
+
+def write_documents(path: pathlib.Path, documents: int) -> None:
+    random, words = np.random.default_rng(0), ["balor", "domit", "finas", "gupel", "letum"]
+    texts = (" ".join(random.choice(words, WORDS // 2 + number % WORDS)) for number in range(documents))
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 def measured(folder: pathlib.Path, documents: int, length: int, repeats: int) -> Iterator[dict[str, float]]:

@@ -1,6 +1,7 @@
-"""Writes what `benchmarks/peers --output docs/peers.json` found into the pages, and draws bars.svg: `python docs/draw_peers.py`.
+"""Writes what benchmarks found into the pages, and draws bars.svg and result.svg: `python docs/draw_peers.py`.
 
-A table stands in a page after `<!-- peers: NAME -->` and an empty line; see `TABLES`.
+They are `benchmarks/peers`, `caching.py` and `result.py`, whose `--output` is peers.json, caching.json and result.json in this
+folder. A table stands in a page after `<!-- peers: NAME -->` and an empty line; see `TABLES`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ text { font: 14px system-ui, sans-serif; fill: #1f2328 } .page { fill: #ffffff; 
 @media (prefers-color-scheme: dark) { text { fill: #f0f6fc } .page { fill: #0d1117; stroke: #3d444d } }"""
 
 
-def found() -> dict[str, Any]:
-    return json.loads((HERE / "peers.json").read_text())
+def found(name: str) -> dict[str, Any]:
+    return json.loads((HERE / f"{name}.json").read_text())
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -55,7 +56,7 @@ def more(result: dict[str, Any]) -> str:
     """What else was measured, of span corruption at the first length; of the denoisers of UL2 where a side has no other."""
     first: dict[str, dict[str, Any]] = {}
     for row in result["rows"]:
-        if "cpu_ns" in row and row["side"] != COPY:
+        if "cpu_ns" in row and row["side"] != COPY and "2 " not in row["side"]:
             first.setdefault(row["side"], row)
     rows = []
     for side, row in first.items():
@@ -108,13 +109,45 @@ def summary(result: dict[str, Any]) -> str:
     return table([f"{CASES[place[0]]}, {place[1]}", *SUMMARY.values()], [["CPU time per text token", *costs], *rows])
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"costs": costs, "more": more, "tries": tries, "summary": summary}
+WRITTEN = {  # the jobs of the table of caches, and their names there
+    "bare tokenizer": "bare tokenizer, nothing written",
+    "ul2 cache": "`ul2 cache`",
+    "streaming": "Streaming, `MDSWriter`",
+    "datasets": "`datasets.map`, `save_to_disk`",
+    "litdata": "litData, `optimize`",
+    "megatron": "Megatron-LM's loop",
+    "datatrove": "datatrove",
+    "seqio_cache_tasks": "`seqio_cache_tasks`",
+}
+
+
+def caches(_: dict[str, Any]) -> str:
+    """What it costs to write one, beside the tokenizer alone."""
+    result = found("caching")
+    bare, rows = result["jobs"]["bare tokenizer"]["work"], []
+    for job, name in WRITTEN.items():
+        of = result["jobs"][job]
+        numbers = [f"{of['work']:.1f} ({of['work'] / bare:.2f})", f"{of['startup']:.1f}", f"{of['wall']:.0f}"]
+        rows.append(
+            [name, *(_bold("ul2_tasks" if job == "ul2 cache" else "", cell) for cell in numbers), f"{of['bytes'] / 1e6:.1f}"]
+        )
+    return table([f"{result['megabytes']:.0f} MB of text", "CPU s (ratio)", "start-up, CPU s", "wall s", "MB written"], rows)
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "costs": costs,
+    "more": more,
+    "tries": tries,
+    "summary": summary,
+    "caches": caches,
+}
 
 
 def page(text: str, result: dict[str, Any]) -> str:
     """A page with its tables renewed."""
     for name, make in TABLES.items():
-        text = re.sub(rf"(<!-- peers: {name} -->\n\n)(\|.*\n)*", rf"\1{make(result)}\n", text)
+        if f"<!-- peers: {name} -->" in text:
+            text = re.sub(rf"(<!-- peers: {name} -->\n\n)(\|.*\n)*", rf"\1{make(result)}\n", text)
     return text
 
 
@@ -142,14 +175,55 @@ def draw(result: dict[str, Any]) -> str:
             f'<rect x="{LEFT}" y="{y}" width="{bar:.1f}" height="20" fill="{colour}"/>',
             f'<text class="bold" x="{LEFT + bar + 6:.1f}" y="{y + 15}">{nanoseconds(cost)} ns</text>',
         ]
+    return framed(width, height, body)
+
+
+TRAINED = {"t5": ("t5 0.9.4, SeqIO", "#d55e00"), "joined": ("ul2_tasks", "#56b4e9"), "packed": ("ul2_tasks, packed", "#0072b2")}
+PANEL, TALL, AROUND = 380, 250, 56  # the width and height of a panel, and what is beside it
+
+
+def curves(runs: list[dict[str, Any]]) -> str:
+    """Held-out loss of each run, by tokens and by seconds."""
+    points = [point for run in runs for point in run["curve"]]
+    low = math.floor(10 * min(point["loss"] for point in points)) / 10
+    high = low + 4 * math.ceil(10 / 4 * (max(point["loss"] for point in points) - low)) / 10
+    panels: list[tuple[str, Callable[[dict[str, float]], float], str]] = [
+        ("million tokens of text", lambda point: point["text"] / 1e6, ".1f"),
+        ("seconds of CPU, model and data", lambda point: point["model"] + point["data"], ".0f"),
+    ]
+    body = ['<text class="bold" x="16" y="28">Held-out loss of one small T5, trained on the same documents</text>']
+    for number, (title, of, form) in enumerate(panels):
+        left, most = AROUND + number * (PANEL + AROUND), max(map(of, points))
+        unit = 2 * 10 ** math.floor(math.log10(most))
+        most = unit * math.ceil(most / unit - 0.01)  # whole numbers at its quarters, or halves
+        for part in range(5):
+            y, x = 50 + TALL * part / 4, left + PANEL * part / 4
+            body.append(f'<path class="line" d="M {left} {y:.1f} H {left + PANEL}"/>')
+            body.append(f'<text x="{left - 8}" y="{y + 5:.1f}" text-anchor="end">{high + (low - high) * part / 4:.1f}</text>')
+            body.append(f'<text x="{x:.1f}" y="{70 + TALL}" text-anchor="middle">{most * part / 4:{form}}</text>')
+        body.append(f'<text x="{left + PANEL / 2}" y="{92 + TALL}" text-anchor="middle">{title}</text>')
+        for run in runs:
+            places = [
+                (left + PANEL * of(point) / most, 50 + TALL * (high - point["loss"]) / (high - low)) for point in run["curve"]
+            ]
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            body.append(f'<polyline fill="none" stroke="{TRAINED[run["side"]][1]}" stroke-width="2" points="{line}"/>')
+    for number, (name, colour) in enumerate(TRAINED.values()):
+        x, y = AROUND + PANEL - 160, 74 + 22 * number
+        body.append(f'<path d="M {x} {y - 5} h 22" stroke="{colour}" stroke-width="3"/><text x="{x + 30}" y="{y}">{name}</text>')
+    return framed(AROUND * 3 + 2 * PANEL - 30, 108 + TALL, body)
+
+
+def framed(width: int, height: int, body: list[str]) -> str:
     page = f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">'
     return "\n".join([opening, f"<style>{STYLE}</style>", page, *body, "</svg>\n"])
 
 
 def main() -> None:
-    result = found()
+    result = found("peers")
     FIGURE.write_text(draw(result))
+    (HERE / "result.svg").write_text(curves(found("result")["runs"]))
     for path in (HERE.parent / "README.md", *HERE.rglob("*.md")):
         path.write_text(page(path.read_text(), result))
 

@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import platform
 import signal
 import socket
 import statistics
@@ -45,8 +43,6 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import Progress
 from sides import SHARES, SIDES
 from vocabulary import DENOISERS, fixed_chunk
 
@@ -57,18 +53,6 @@ UNCOUNTED = 2  # rounds
 ROUND_SECONDS = 0.5
 TRIES = ("lost", "hosts", "resume", "mixing")
 SAME = 0.1  # how much shares of noise may differ
-PACKAGES = (
-    "ul2_tasks",
-    "t5",
-    "seqio",
-    "tensorflow",
-    "torch",
-    "torchdata",
-    "grain",
-    "mosaicml-streaming",
-    "litdata",
-    "megatron-core",
-)
 
 
 class FailedError(Exception):
@@ -119,7 +103,7 @@ class Worker:
         self.process.wait()
 
 
-def measured(root: pathlib.Path, case: str, length: int, sides: list[str], rounds: int, tick: Any) -> Iterator[dict[str, Any]]:
+def measured(root: pathlib.Path, case: str, length: int, sides: list[str], rounds: int) -> Iterator[dict[str, Any]]:
     """A row for each side."""
     found: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
@@ -143,7 +127,6 @@ def measured(root: pathlib.Path, case: str, length: int, sides: list[str], round
                     batches[side] = min(2048, max(least, round(batches[side] * ROUND_SECONDS / max(one["wall"], 1e-3))))
                 else:
                     played[side].append({**one, "batches": batches[side]})
-            tick()
     first = found[next(iter(workers))]
     for side, runs in played.items():
         about = found[side]
@@ -214,16 +197,6 @@ def tried(root: pathlib.Path, what: str, side: str, case: str, length: int) -> A
         return str(reason).strip().splitlines()[-1] if str(reason).strip() else "it ended"
 
 
-def machine() -> dict[str, Any]:
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # such as a checkout that is on the path only
-            versions[package] = importlib.metadata.version(package)
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return {"processor": processor, "cpus": os.cpu_count(), "python": platform.python_version(), **versions}
-
-
 def report(result: dict[str, Any]) -> None:
     from measure import print_table
 
@@ -247,6 +220,8 @@ def report(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    from measure import machine
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=lambda text: text.split(",") if text else [], default=list(DENOISERS))
     parser.add_argument("--lengths", type=lambda text: [int(each) for each in text.split(",")], default=[512, 2048])
@@ -260,11 +235,7 @@ def main() -> None:
     jobs = [(case, length) for case in arguments.cases for length in arguments.lengths]
     rows: list[dict[str, Any]] = []
     tries: dict[str, dict[str, Any]] = {}
-    console = Console(stderr=True)
-    # Drawn between rounds alone: a display with a thread of its own would take CPU time from what is measured.
-    with tempfile.TemporaryDirectory() as folder, Progress(console=console, auto_refresh=False) as progress:
-        bar = progress.add_task("writing the corpora", total=len(jobs) * (arguments.rounds + UNCOUNTED) + len(arguments.sides))
-        progress.refresh()
+    with tempfile.TemporaryDirectory() as folder:
         roots = {name: pathlib.Path(folder, name) for name in ("large", "small")}
         for name, root in roots.items():
             root.mkdir()
@@ -275,13 +246,12 @@ def main() -> None:
             if done.returncode:
                 raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         for case, length in jobs:
-            progress.update(bar, description=f"{case} at {length}", refresh=True)
+            print(f"{case} at {length}", file=sys.stderr)
             sides = [side for side in arguments.sides if case in SIDES[side][1]]
-            tick = lambda: progress.update(bar, advance=1, refresh=True)  # noqa: E731
-            rows += measured(roots["large"], case, length, sides, arguments.rounds, tick)
+            rows += measured(roots["large"], case, length, sides, arguments.rounds)
         for side in arguments.sides:
-            progress.update(bar, description=f"tries of {side}", advance=1, refresh=True)
             if arguments.tries and not side.startswith("copy"):
+                print(f"tries of {side}", file=sys.stderr)
                 place = SIDES[side][1][0], arguments.lengths[0]
                 tries[side] = {what: tried(roots["small"], what, side, *place) for what in arguments.tries}
     result: dict[str, Any] = {"machine": machine(), "rows": rows, "tries": tries}

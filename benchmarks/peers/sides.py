@@ -171,19 +171,14 @@ def ours_seqio(spec: Spec) -> Stream:
 def t5(spec: Spec) -> Stream:
     """The recipe of `t5.data.preprocessors`, a stock mixture, SeqIO's converter."""
     import seqio
-    import tensorflow as tf
-    from recipe import add_t5_mixture, seqio_vocabulary
+    from recipe import add_t5_mixture, seqio_vocabulary, token_records
 
     pieces, sentinels = seqio_vocabulary()
     features = {key: seqio.Feature(pieces) for key in ("inputs", "targets")}
-    description = {"targets": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)}
-
-    def as_int32(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return dataset.map(lambda record: {"targets": tf.cast(record["targets"], tf.int32)}, num_parallel_calls=-1)
 
     def of(name: str) -> str:
-        source = seqio.TFExampleDataSource({"train": str(spec.root / name / "records" / "*")}, description)
-        return add_t5_mixture(f"t5_{spec.case}_{name}", source, [as_int32], features, DENOISERS[spec.case], sentinels)
+        source, steps = token_records(spec.root / name)
+        return add_t5_mixture(f"t5_{spec.case}_{name}", source, steps, features, DENOISERS[spec.case], sentinels)
 
     names = [(of(name), share) for name, share in spec.corpora.items()]
     if spec.mixed:
