@@ -15,6 +15,7 @@ from ul2_tasks.denoisers.diffusion import UniformDiffusion as UniformDiffusion
 from ul2_tasks.denoisers.infilling import FIM_TOKENS as FIM_TOKENS
 from ul2_tasks.denoisers.infilling import FIMDenoiser as FIMDenoiser
 from ul2_tasks.denoisers.lengths import chunk_length as chunk_length
+from ul2_tasks.denoisers.loss_weights import RepeatedNgrams as RepeatedNgrams
 from ul2_tasks.denoisers.objective import corrupt_spans as corrupt_spans
 from ul2_tasks.denoisers.objective import denoise as denoise
 from ul2_tasks.denoisers.objective import denoise_batch as denoise_batch

@@ -11,6 +11,7 @@ A conversation has more. As one sequence, and as a prompt and a completion:
     span_id    uint8    tokens                         0            span_id            the same, of targets
 
 Targets of diffusion denoisers have `t`, `loss_weight`, float32, and `block_ids`, int32: see `models.diffusion`.
+Texts whose tokens have weights, see `mixtures.mixture.Mixture`, have `loss_weight`, float32, of targets.
 
 Whatever holds, batches, packs, writes or counts examples reads it here. `inputs`, `targets` and `tokens` are tokens themselves. A
 feature that says something of each token, such as a mask of the loss, has the length of these and moves with them.
@@ -57,7 +58,7 @@ class Feature:
 
 TASK_ID, NO_TASK = "task_id", -1  # of each target token, which task of the mixture it is of, see `random_access.tasks`
 LOSS_MASK, SPAN_ID = "loss_mask", "span_id"  # of each token, whether it is trained on, and its loss group
-RATE, LOSS_WEIGHT, BLOCK_IDS = "t", "loss_weight", "block_ids"  # of each target of a diffusion denoiser
+RATE, LOSS_WEIGHT, BLOCK_IDS = "t", "loss_weight", "block_ids"  # of each target; but for the weight of a diffusion denoiser
 TEXT = 4  # the loss group of the targets of a mixture's other tasks, which are not conversations
 
 EXAMPLE: Mapping[str, Feature] = {key: Feature("int32", per_token_of=key, padding=0) for key in ("inputs", "targets")}
@@ -74,6 +75,7 @@ RATES: Mapping[str, Feature] = {
     for key, dtype in {RATE: "float32", LOSS_WEIGHT: "float32", BLOCK_IDS: "int32"}.items()
 }
 DIFFUSION: Mapping[str, Feature] = {**EXAMPLE, **RATES}
+WEIGHTED: Mapping[str, Feature] = {**EXAMPLE, LOSS_WEIGHT: RATES[LOSS_WEIGHT]}
 
 
 def token_features(spec: Mapping[str, Feature]) -> tuple[str, ...]:

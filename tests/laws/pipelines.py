@@ -98,7 +98,7 @@ def prepare(folder: pathlib.Path) -> None:
             (folder / f"{corpus}_talks" / f"{file}.jsonl").write_text("".join(f"{line}\n" for line in lines[file::8]))
         (folder / corpus).mkdir()
         for file in range(8):
-            lines = [json.dumps({"text": text}) for text in documents(corpus)[file::8]]
+            lines = [json.dumps({"text": text, "weight": len(text) % 7}) for text in documents(corpus)[file::8]]
             (folder / corpus / f"{file}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
@@ -307,6 +307,12 @@ def register_filled(corpus: str) -> str:
 def register_noised(corpus: str) -> str:
     """Documents apart, for diffusion."""
     return register_texts(corpus, 1, denoisers=NOISED, merge_examples=False)
+
+
+def register_weighted(corpus: str) -> str:
+    """The same with weights in the loss: of each document, and 0 where something is there twice in a row."""
+    settings = {"loss_weight_key": "weight", "repeated_ngrams": ul2_tasks.RepeatedNgrams(2, 2), "in_files": True}
+    return register_texts(corpus, 1, denoisers=[WHOLE, FIM], merge_examples=False, **settings)
 
 
 def register_two(corpus: str, weight: float = 2, weigh: str = "examples", most: int | None = None) -> str:
@@ -701,6 +707,17 @@ TEXTS = [
         lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
     ),
     Pipeline(
+        name="texts with weights in windows, packed",
+        build=of_seqio(register_weighted, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
+        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
+        texts=texts_of_rows(shift=1),
+        hosts=(2, 3),
+        refused_late=True,
+        state_bytes=10_000,
+        has_noise=False,
+        lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
+    ),
+    Pipeline(
         name="texts of two corpora in windows",
         build=of_seqio(register_two, window=WINDOW),
         others={"seed": SEEDS, "rates": OTHER_SHARES},
@@ -795,6 +812,7 @@ TEXTS = [
                 {"texts": IN_ROWS, "has_noise": False},
             ),
             (", noised at rates, packed", of_numbers(register_noised, pack=True), {"texts": IN_ROWS}),
+            (", with weights, packed", of_numbers(register_weighted, pack=True), {"texts": IN_ROWS, "has_noise": False}),
             (", documents apart, in blocks", OF_PIECES, {"has_noise": False}),
             (
                 " of two corpora by tokens",

@@ -53,7 +53,7 @@ from ul2_tasks.sources.files import MAX_SHARDS, Shard
 from ul2_tasks.sources.records import Record
 from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.provenance import TABLE, TableWriter
-from ul2_tasks.store.write import LinesWriter, PairWriter
+from ul2_tasks.store.write import REPEATED, LinesWriter, PairWriter
 from ul2_tasks.version import __version__, check_version, version_of
 
 _REMOVE = "Delete the folder, and start again."
@@ -181,7 +181,8 @@ def _write_files(corpus: Corpus, shard: SourceShard, advance: Callable[[int], No
             for of in shard.pairs():
                 bin_path, idx_path = (path_of[f"{shard.pair(*of)}.{suffix}"] for suffix in ("bin", "idx"))
                 dtype = corpus.columns[of[1]] if of[1] else stored_dtype(corpus)
-                end = None if of[1] else corpus.configuration.end(corpus.vocabulary)
+                end = corpus.configuration.end(corpus.vocabulary)
+                end = REPEATED if end is not None and of[1] else end
                 writers[of] = pairs.enter_context(PairWriter(bin_path, idx_path, dtype, end))
             tables = {split: pairs.enter_context(TableWriter(path_of[name], told)) for split, name in shard.beside(TABLE).items()}
             refused = {

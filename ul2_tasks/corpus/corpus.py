@@ -14,6 +14,7 @@ from ul2_tasks.corpus.check_texts import find_problems
 from ul2_tasks.corpus.configuration import CorpusConfiguration, digest, settings
 from ul2_tasks.corpus.identity import cannot_tell
 from ul2_tasks.corpus.token_files import check_token_files
+from ul2_tasks.example_features import LOSS_WEIGHT
 from ul2_tasks.sources.records import Record
 from ul2_tasks.sources.tokens import TokenSource
 from ul2_tasks.store.columns import TOKENS
@@ -68,11 +69,19 @@ class Encoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """The `Encoder` of texts, and of documents that are ids of tokens already."""
+    """The `Encoder` of texts, and of documents that are ids of tokens already.
 
-    columns: ClassVar[Mapping[str, np.dtype]] = {}
+    With a `loss_weight_key` the weights of tokens in the loss, float32, are beside these, by their bits: as int32.
+    """
+
+    loss_weight_key: str | None = None
+
     counts_ids = False
     read_as: ClassVar[tuple[str, dict[str, int]]] = ("mix", {"inputs": 512, "targets": 512})
+
+    @property
+    def columns(self) -> Mapping[str, np.dtype]:
+        return {LOSS_WEIGHT: np.dtype(np.int32)} if self.loss_weight_key else {}
 
     def encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
         """See `Encoder.encode`. A text that is not UTF-8 is no document, and neither are ids that the vocabulary lacks."""
@@ -89,7 +98,11 @@ class Texts:
                     ids = np.frombuffer(record.text, np.int32)
                     each[number] = ids[: len(ids) - (ids[-1:] == eos).sum()]  # a denoiser's examples have their own EOS
             tokens, lengths = np.concatenate(each), np.array([*map(len, each)], np.int64)
-        return Encoded({TOKENS: (tokens, lengths)}, problems)
+        columns = {TOKENS: (tokens, lengths)}
+        if self.loss_weight_key:
+            weights = [np.resize(record.weights, length) for record, length in zip(records, lengths.tolist())]
+            columns[LOSS_WEIGHT] = np.concatenate([np.zeros(0, np.float32), *weights]).view(np.int32), lengths
+        return Encoded(columns, problems)
 
     def hashed(self, record: Record) -> bytes:
         return record.text
@@ -98,7 +111,7 @@ class Texts:
         return frozenset()
 
     def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
-        return {}
+        return {"loss_weight_key": self.loss_weight_key} if self.loss_weight_key else {}
 
 
 def _problem_of(record: Record, corpus: Corpus) -> str:

@@ -11,7 +11,9 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.token_batches import Documents, corpus_documents
+from ul2_tasks.example_features import LOSS_WEIGHT
 from ul2_tasks.store.columns import TOKENS, Columns, in_memory, joined
+from ul2_tasks.store.write import REPEATED, with_ends
 
 
 class Bound(NamedTuple):
@@ -35,7 +37,8 @@ def stored(corpus: Corpus, split: str, use_cached: bool, separate_documents: boo
     """
     if corpus.is_tokens:
         store = corpus.stored(split)
-        found = Columns({TOKENS: store})
+        weights = corpus.source.weights(split)
+        found = Columns({TOKENS: store, **({LOSS_WEIGHT: weights} if weights else {})})
     elif use_cached and corpus.cache_dir:
         check = cache.check_stored if corpus.columns else cache.check
         manifest = check(corpus.cache_dir, corpus, corpus_settings(corpus))
@@ -52,7 +55,7 @@ def stored(corpus: Corpus, split: str, use_cached: bool, separate_documents: boo
             " Write them again for the other value."
         )
     if separate_documents and store.end == corpus.vocabulary.eos_id:
-        return Columns({TOKENS: store.whole}, found.names)
+        return Columns({**found.stores, TOKENS: store.whole}, found.names)
     return found if store.end is None else None  # to leave out its ends it has to be read again
 
 
@@ -92,8 +95,6 @@ def of_parts(corpus: Corpus, parts: Sequence[Documents], separate_documents: boo
     nothing = {column: (np.zeros([0], dtype), np.zeros([0], np.int64)) for column, dtype in dtypes.items()}
     columns = joined([nothing, *(documents.columns for documents in parts)])
     if separate_documents:
-        tokens, lengths = columns[TOKENS]
-        ends = np.cumsum(lengths)[lengths > 0]
         eos: Any = corpus.vocabulary.eos_id  # a solution refuses vocabularies that have none where it is asked for
-        columns[TOKENS] = np.insert(tokens, ends, eos), lengths + (lengths > 0)
+        columns = {key: with_ends(*column, eos if key == TOKENS else REPEATED) for key, column in columns.items()}
     return in_memory(columns, [name for documents in parts for name in documents.names])

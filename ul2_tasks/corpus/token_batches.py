@@ -15,7 +15,7 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.check_texts import count_skipped
 from ul2_tasks.corpus.corpus import Corpus, corpus_settings
 from ul2_tasks.corpus.tfrecords import read_file
-from ul2_tasks.example_features import DOCUMENTS_PER_BATCH
+from ul2_tasks.example_features import DOCUMENTS_PER_BATCH, LOSS_WEIGHT
 from ul2_tasks.scalars import check_split
 from ul2_tasks.sources.lines import row_in_file
 from ul2_tasks.sources.records import Record, in_lists
@@ -214,7 +214,7 @@ def document_shards(corpus: Corpus, split: str, use_cached: bool, wanted: int) -
             f"{corpus.name!r} must have a document of split {split!r} for each of {wanted} hosts, got {store.documents}. Use fewer"
             " hosts. See docs/help/troubleshooting.md#too-few-documents-for-the-hosts."
         )
-    return _shards_of_store(store, wanted)
+    return _shards_of_store(store, corpus.source.weights(split) if corpus.is_tokens else None, wanted)
 
 
 def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards:
@@ -230,7 +230,7 @@ def _shards_of_source(corpus: Corpus, split: str, wanted: int) -> DocumentShards
     return DocumentShards(len(shards), read)
 
 
-def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
+def _shards_of_store(store: Store, weights: Store | None, wanted: int) -> DocumentShards:
     count = max(len(store.prefixes), wanted)
 
     def read(shard: int, first: int, counts: bool) -> Iterator[tuple[Documents, int]]:
@@ -238,7 +238,13 @@ def _shards_of_store(store: Store, wanted: int) -> DocumentShards:
         for begin in range(start + first, stop, DOCUMENTS_PER_BATCH):
             numbers = np.arange(begin, min(begin + DOCUMENTS_PER_BATCH, stop))
             origins = None if store.provenance is None else functools.partial(store.provenance.of, numbers)
-            yield Documents({TOKENS: store.read_documents(numbers)}, origins=origins), begin + len(numbers) - start
+            columns = {TOKENS: store.read_documents(numbers)}
+            if weights is not None:
+                (found, whole), (_, lengths) = weights.read_documents(numbers), columns[TOKENS]
+                kept = np.arange(len(found)) < np.repeat(np.cumsum(whole) - whole + lengths, whole)  # without ends
+                found = found[kept].astype(np.float32).view(np.int32) if weights.is_mask else found[kept]
+                columns[LOSS_WEIGHT] = found, lengths
+            yield Documents(columns, origins=origins), begin + len(numbers) - start
 
     return DocumentShards(count, read)
 

@@ -177,7 +177,7 @@ def filled_sizes(filling, pieces, firsts, keys):
 def write_filled(filling, tokens, starts, pieces, firsts, keys, rows, places, inputs, targets):
     """See `write.write_examples`; an example is of one piece."""
     mode, marks, end = filling.mode, filling.marks, filling.end
-    sizes, whole = np.zeros((len(keys), 2), np.int64), np.zeros(pieces.max() + 3 if len(keys) else 0, np.int32)
+    sizes, whole = np.zeros((len(keys), 2), np.int64), np.zeros(pieces.max() + 3 if len(keys) else 0, tokens.dtype)
     for example in range(len(keys)):
         length, key, token = np.int64(pieces[firsts[example]]), keys[example], starts[example]
         is_filled, is_spm, start, stop = _draw_cuts(filling, length, key)

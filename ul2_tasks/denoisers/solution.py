@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.lengths import Chunk, chunk_length
+from ul2_tasks.denoisers.loss_weights import RepeatedNgrams
 from ul2_tasks.order.order import BlockShuffle
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.special_ids import SpecialTokens, SpecialTokensRequest, embedding_rows
@@ -26,6 +27,7 @@ class DenoisingConfiguration:
     merge_examples: bool = True
     separate_documents: bool = False
     block_shuffle: BlockShuffle | None = None
+    repeated_ngrams: RepeatedNgrams | None = None
 
 
 @dataclasses.dataclass(frozen=True)

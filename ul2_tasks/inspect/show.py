@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ul2_tasks.example_features import LOSS_WEIGHT
 from ul2_tasks.inspect.printing import print_head, visible
 from ul2_tasks.inspect.readable import Stretch
 from ul2_tasks.inspect.run import Run
@@ -119,7 +120,8 @@ def in_words(numbers: Mapping[str, float]) -> str:
         low, high = numbers["lowest t"], numbers["highest t"]
         return f"{numbers['chunk']} tokens, {masked}, t: {low}{f' to {high}' if low < high else ''}"
     images = f", images: {numbers['images']}" if "images" in numbers else ""
-    return f"{numbers['chunk']} tokens, {masked}, spans: {numbers['spans']}{images}"
+    weights = f", loss weights: {numbers[LOSS_WEIGHT]:,} in all" if LOSS_WEIGHT in numbers else ""
+    return f"{numbers['chunk']} tokens, {masked}, spans: {numbers['spans']}{images}{weights}"
 
 
 def _under_titles(view: View, of_features: Mapping[str, list[Any]]) -> list[RenderableType]:

@@ -21,7 +21,7 @@ from ul2_tasks.chat.segments import HEADER, KIND, LENGTH, Conversations, kind_na
 from ul2_tasks.corpus.image_text import checked
 from ul2_tasks.denoisers.denoisers import Denoiser
 from ul2_tasks.denoisers.reconstruction import invert
-from ul2_tasks.example_features import IMAGES, LOSS_MASK, RATE, SPAN_ID, TOKEN_FEATURES, Feature, token_features
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, LOSS_WEIGHT, RATE, SPAN_ID, TOKEN_FEATURES, Feature, token_features
 from ul2_tasks.images.pixels import size_of
 from ul2_tasks.inspect.printing import ranges_in_words
 from ul2_tasks.inspect.readable import Stretch, stretches
@@ -46,8 +46,8 @@ class View:
         name: that of its denoiser; or the format of a conversation, "chat" or "prompt_completion".
         number: its index, or that of its row, over all epochs.
         segment: which example of its row it is, from 1; None where examples are not packed.
-        numbers: of text and images "chunk", "noise", "spans", "inputs" and "targets", in tokens, but for the spans, and "images";
-            of a conversation "messages", the tokens of each feature, and those of each loss group.
+        numbers: of text and images "chunk", "noise", "spans", "inputs" and "targets", in tokens, but for the spans, "images", and
+            the sum of "loss_weight"; of a conversation "messages", the tokens of each feature, and those of each loss group.
         ids: {"inputs": [tokens], "targets": [tokens]}, or {"tokens": [tokens]}, the tokenizer's own, EOS included.
         features: the same to read.
         location: where it is from.
@@ -255,7 +255,9 @@ class TextViewer(Viewer):
             firsts, _ = self.corpus.store.ranges_of(np.arange(*documents))
             borders.append(np.isin(np.arange(start, stop), firsts))
         read = functools.partial(stretches, self.member.vocabulary)
-        return _denoised(example, solution.configuration.denoiser, solution.special, np.flatnonzero(np.concatenate(borders)), read)
+        begins, weights = np.flatnonzero(np.concatenate(borders)), example.get(LOSS_WEIGHT)
+        numbers, features = _denoised(example, solution.configuration.denoiser, solution.special, begins, read)
+        return numbers if weights is None else {**numbers, LOSS_WEIGHT: round(float(weights.sum()), 2)}, features
 
 
 class ImageViewer(Viewer):

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.corpus.configuration import CorpusConfiguration
-from ul2_tasks.corpus.corpus import Corpus
+from ul2_tasks.corpus.corpus import Corpus, Texts
 from ul2_tasks.corpus.documents import documents_of
 from ul2_tasks.denoisers.denoisers import T5GEMMA2, Denoiser, check_denoisers
+from ul2_tasks.denoisers.loss_weights import RepeatedNgrams
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution, solve
 from ul2_tasks.mixtures.description import Description, check_blocks, folders, is_same, owner_of, special_tokens_of
 from ul2_tasks.order.order import BlockShuffle
@@ -47,6 +48,10 @@ class Mixture(Description):
         denoisers: a preset, also by its name ("UL2"), or denoisers of your own. Their weights are the rates of the mixture, in
             examples.
         text_key: the field, column or feature that holds the text; by default "text", or what the source was opened with.
+        loss_weight_key: the field or column with the weights of tokens in the loss, numbers of at least 0: a list with one for each
+            id of a record that has ids, or of any record one for all of its tokens. Examples then have `loss_weight`, see the guide
+            "Denoisers". By default what the source was opened with, else all are 1.
+        repeated_ngrams: which repetitions of a text have the weight 0; None for none.
         on_error: "raise" an error for a record that cannot be read or is not UTF-8, or "skip" it; skipped records are counted in
             the cache and in the log.
         sentinels: one of three: a list of the sentinels in the order in which they are used, special tokens such as
@@ -76,6 +81,8 @@ class Mixture(Description):
     denoisers: tuple[Denoiser, ...] | Any = T5GEMMA2
     _: dataclasses.KW_ONLY
     text_key: str | Any = None
+    loss_weight_key: str | None = None
+    repeated_ngrams: RepeatedNgrams | None = None
     on_error: str = "raise"
     sentinels: tuple[Token, ...] | str | Any = None
     modes: Mapping[str, Mode] | None = None
@@ -90,12 +97,13 @@ class Mixture(Description):
         if isinstance(self.source, Mixture):
             owner = owner_of(self.source)
             vocabulary, sentinels = _open_shared(owner, self, names)
-            more = {"source": owner, "text_key": owner.text_key, "on_error": owner.on_error}
+            more = {"source": owner, **{key: getattr(owner, key) for key in ("text_key", "loss_weight_key", "on_error")}}
             more["block_shuffle"] = self.block_shuffle or owner.block_shuffle
         else:
-            source = open_source(self.source, text_key=self.text_key)
+            source = open_source(self.source, text_key=self.text_key, loss_weight_key=self.loss_weight_key)
             vocabulary, sentinels = open_for_modes(self.vocabulary, names, self.sentinels, self.modes)
             more = {"source": source, "text_key": self.text_key or getattr(source, "text_key", "text")}
+            more["loss_weight_key"] = getattr(source, "loss_weight_key", None)
         if isinstance(bounds, Mapping):
             bounds = {key: as_python(bound) for key, bound in bounds.items()}
         self._set(
@@ -112,6 +120,8 @@ class Mixture(Description):
         for name in ("merge_examples", "separate_documents"):
             check_flag(getattr(self, name), name)
         check_blocks(self.block_shuffle)
+        if not isinstance(self.repeated_ngrams, RepeatedNgrams | None):
+            raise ValueError(f"repeated_ngrams must be a ul2_tasks.RepeatedNgrams or None, got {self.repeated_ngrams!r}.")
         check_on_error(self.on_error)
         names = [denoiser.name for denoiser in self.denoisers]
         if unknown := sorted(set(self.chunk_tokens) - set(names)) if isinstance(self.chunk_tokens, Mapping) else []:
@@ -122,7 +132,8 @@ class Mixture(Description):
         owner = owner_of(self)
         configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
         name = f"{owner.name}_corpus"
-        return Corpus(name, owner.source, owner.vocabulary, configuration, cache_dirs=folders(cache_dirs))
+        texts = Texts(owner.loss_weight_key)
+        return Corpus(name, owner.source, owner.vocabulary, configuration, texts, folders(cache_dirs))
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
         tasks = described_tasks(self, self.corpus(cache_dirs))
@@ -139,7 +150,10 @@ class Mixture(Description):
 
     def _arguments(self) -> Mapping[str, object]:
         """See `Description._arguments`; of a shared corpus also its name, by which it is read once with the other mixture."""
-        arguments, owner = super()._arguments(), owner_of(self)
+        arguments, owner = dict(super()._arguments()), owner_of(self)
+        for key in ("loss_weight_key", "repeated_ngrams"):  # of a run that was begun before there were any
+            if arguments[key] is None:
+                del arguments[key]
         return arguments if owner is self else {**arguments, "corpus": f"{owner.name}_corpus"}
 
 
@@ -163,7 +177,7 @@ def _open_shared(
 
     Equal ones are taken, because a gin file may bind them for all calls of `register`.
     """
-    for argument, left_out in (("text_key", None), ("on_error", "raise")):
+    for argument, left_out in (("text_key", None), ("loss_weight_key", None), ("on_error", "raise")):
         if getattr(mixture, argument) not in (left_out, getattr(owner, argument)):
             raise _not_shared(argument, owner, getattr(mixture, argument))
     given, sentinels = mixture.vocabulary, mixture.sentinels
@@ -194,6 +208,7 @@ def denoising_of(mixture: Mixture, denoiser: Denoiser) -> DenoisingConfiguration
         merge_examples=mixture.merge_examples,
         separate_documents=mixture.separate_documents,
         block_shuffle=mixture.block_shuffle,
+        repeated_ngrams=mixture.repeated_ngrams,
     )
 
 

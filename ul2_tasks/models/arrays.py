@@ -6,7 +6,7 @@ reads the inputs and a decoder the targets; a decoder alone reads both, `joined`
     inputs  5 6 1    targets  7 8 1          of the targets    joined
     ids         what is read, or to be said  7  8  1           5 6 1 7  8  1
     read        what a decoder reads to say  0  7  8           0 5 6 1  7  8    the ids before, from a start id on
-    weights     what has a loss              1  1  1           0 0 0 1  1  1    less by a loss mask
+    weights     what has a loss              1  1  1           0 0 0 1  1  1    less by a loss mask; float32 with weights of tokens
     labels      the ids of these             7  8  1        -100 . . 7  8  1
     prefix      of the inputs of its example                   3 3 3 3  3  3
     causal      what sees the whole prefix                     1 1 1 1  0  0    SeqIO counts the token that says the first target
@@ -24,7 +24,7 @@ import numpy as np
 from ul2_tasks.aligned import zeros_for_tensors
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
-from ul2_tasks.example_features import IGNORED, LOSS_MASK, NO_TASK, PACKED_IDS, SPAN_ID, TASK_ID, TEXT
+from ul2_tasks.example_features import IGNORED, LOSS_MASK, LOSS_WEIGHT, NO_TASK, PACKED_IDS, SPAN_ID, TASK_ID, TEXT
 
 _FIRST, _LAST = 0, -1  # the encoder's and the decoder's sequence: of a decoder alone the same
 TABLE: Mapping[str, tuple[int, str]] = {
@@ -53,6 +53,7 @@ TABLE: Mapping[str, tuple[int, str]] = {
     "labels": (_LAST, "labels"),
     SPAN_ID: (_LAST, SPAN_ID),
     TASK_ID: (_LAST, TASK_ID),
+    LOSS_WEIGHT: (_LAST, LOSS_WEIGHT),
 }
 _TOKENS = ("inputs", "targets", "tokens")
 
@@ -68,13 +69,14 @@ def model_arrays(
     start: int = 0,
     shift: int = 0,
 ) -> dict[str, np.ndarray]:
-    """The arrays of these names, [R, length] integers each.
+    """The arrays of these names, [R, length] integers each, or float32 of weights.
 
     `rows` are what `random_access.batches.make_batch` gives: [R, length] of `inputs` and `targets` or of `tokens`, padded with 0,
-    with `<feature>_segment_ids` and `<feature>_positions` where they are packed; and of the last of them `loss_mask`, `span_id` and
-    `task_id`, where they have these. Of rows that are not packed `sizes` says how many tokens each has, [R]; without it, all that
-    are not 0. `widths` are the lengths of the features, by default those of the rows; or an integer, of which that of the longest
-    is made a multiple. Ids are `shift` higher than in the result, which has `pad` in the padding, and `start` before what is said.
+    with `<feature>_segment_ids` and `<feature>_positions` where they are packed; and of the last of them `loss_mask`, `span_id`,
+    `task_id` and `loss_weight`, where they have these. Of rows that are not packed `sizes` says how many tokens each has, [R];
+    without it, all that are not 0. `widths` are the lengths of the features, by default those of the rows; or an integer, of which
+    that of the longest is made a multiple. Ids are `shift` higher than in the result, which has `pad` in the padding, and
+    `start` before what is said.
 
     >>> rows = {"inputs": np.array([[5, 6, 1, 0]], np.int32), "targets": np.array([[7, 1, 0]], np.int32)}
     >>> for name, array in model_arrays(["decoder_target_tokens", "decoder_input_tokens"], rows, joined=True).items():
@@ -104,6 +106,8 @@ def model_arrays(
     given = {key: _fitted(rows[key], width).astype(np.int32, copy=False) for key in (LOSS_MASK, SPAN_ID, TASK_ID) if key in rows}
     trained = (said.segment_ids > 0) & (given[LOSS_MASK] == 1) if LOSS_MASK in given else said.segment_ids > 0
     said.marks = {"weights": trained.astype(np.int32), **given}
+    if LOSS_WEIGHT in rows:
+        said.marks["weights"] = _fitted(rows[LOSS_WEIGHT], width) * trained
     if joined:
         length = sum(part.own.shape[1] for part in parts)
         if multiple and sizes is not None:
@@ -184,11 +188,15 @@ class _Row:
 
     @property
     def span_id(self) -> np.ndarray:
-        return self.weights * self.marks.get(SPAN_ID, np.int32(TEXT))
+        return np.where(self.weights > 0, self.marks.get(SPAN_ID, np.int32(TEXT)), np.int32(0))
 
     @property
     def task_id(self) -> np.ndarray:
         return np.where(self.weights > 0, self.marks.get(TASK_ID, np.int32(NO_TASK)), np.int32(NO_TASK))
+
+    @property
+    def loss_weight(self) -> np.ndarray:
+        return self.weights.astype(np.float32)
 
 
 def _joined(inputs: _Row, targets: _Row, length: int) -> _Row:
@@ -199,8 +207,9 @@ def _joined(inputs: _Row, targets: _Row, length: int) -> _Row:
 
     def taken(of_inputs: np.ndarray, of_targets: np.ndarray) -> np.ndarray:
         (written,) = zeros_for_tensors(1, source.shape)
-        _take(source, width, of_inputs.astype(np.int32, copy=False), of_targets.astype(np.int32, copy=False), written)
-        return written
+        values = of_targets.view(np.int32) if of_targets.dtype == np.float32 else of_targets.astype(np.int32, copy=False)
+        _take(source, width, of_inputs.astype(np.int32, copy=False), values, written)
+        return written.view(of_targets.dtype) if of_targets.dtype == np.float32 else written
 
     row = _Row(taken(inputs.own, targets.own), segment_ids, positions, prefix)
     row.marks = {key: taken(nothing, values) for key, values in targets.marks.items()}

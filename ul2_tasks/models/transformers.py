@@ -36,6 +36,7 @@ import numpy as np
 from ul2_tasks.example_features import (
     CHAT,
     EXAMPLE,
+    LOSS_WEIGHT,
     NO_TASK,
     PACKED_IDS,
     PROMPT_COMPLETION,
@@ -50,7 +51,7 @@ from ul2_tasks.scalars import as_python, is_integer
 if TYPE_CHECKING:
     from ul2_tasks.models.of_model import Model
 
-BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK}  # what may be said of each label, and where that is -100
+BESIDE_LABELS = {SPAN_ID: 0, TASK_ID: NO_TASK, LOSS_WEIGHT: 0}  # what may be said of each label, and where that is -100
 PADDINGS = ("longest", "max_length")
 # What is said of an example with an id that the model's embedding has no row for, and which example that is.
 NO_ROW = (
@@ -75,6 +76,7 @@ class RowFormat:
         pack: whether a row has several examples.
         task_id: whether labels have the task of their example beside them. It changes no other row.
         chat: whether an example is the tokens of a conversation.
+        loss_weight: whether labels have their weights beside them. It changes no other row.
         names_start: whether the user or a model names the decoder's start.
     """
 
@@ -89,6 +91,7 @@ class RowFormat:
     embedding_rows: int | None = dataclasses.field(default=None, repr=False)
     task_id: bool = dataclasses.field(default=False, repr=False)
     chat: bool = False
+    loss_weight: bool = dataclasses.field(default=False, repr=False)
     names_start: bool = dataclasses.field(default=True, repr=False, compare=False)
 
     def __post_init__(self):
@@ -109,6 +112,7 @@ class RowFormat:
             ),
             ("span_id", "True or False", isinstance(self.span_id, bool)),
             ("task_id", "True or False", isinstance(self.task_id, bool)),
+            ("loss_weight", "True or False", isinstance(self.loss_weight, bool)),
             ("pack", "True or False", isinstance(self.pack, bool)),
             ("padding", "'max_length' with pack=True, where each row has the lengths", not self.pack or self.padding != "longest"),
         ):
@@ -130,7 +134,7 @@ class RowFormat:
     def names(self) -> tuple[str, ...]:
         """The names of the model inputs."""
         ids, of_encoder = (PACKED_IDS, ("position_ids", "segment_ids")) if self.pack else ("input_ids", ("attention_mask",))
-        tasks = (TASK_ID,) if self.task_id else ()
+        tasks = (*((TASK_ID,) if self.task_id else ()), *((LOSS_WEIGHT,) if self.loss_weight else ()))
         if self.chat:
             return ids, "labels", SPAN_ID, "position_ids", *(() if self.pack else ("attention_mask",)), *tasks
         of_decoder = tuple(f"decoder_{name}" for name in ("input_ids", *of_encoder))
@@ -161,7 +165,7 @@ class RowFormat:
     ) -> dict[str, np.ndarray]:
         """The model inputs of rows, [R, length] int32 each, see `arrays.model_arrays`. `first` is the number of the first row.
 
-        Raises a ValueError where an id has no row in the model's embedding.
+        Raises a ValueError where an id has no row in the model's embedding, or weights would be lost.
 
         >>> rows = {"inputs": np.array([[5, 6, 1]], np.int32), "targets": np.array([[7, 1]], np.int32)}
         >>> sizes = {"inputs": np.array([3]), "targets": np.array([2])}
@@ -176,6 +180,11 @@ class RowFormat:
         labels [[7, 1, -100, -100]]
         """
         self._check_embedded(rows, first, shift)
+        if LOSS_WEIGHT in rows and not self.loss_weight and ((rows[LOSS_WEIGHT] != 0) & (rows[LOSS_WEIGHT] != 1)).any():
+            raise ValueError(
+                "loss_weight must be True for targets with other weights than 0 and 1, got False. Pass loss_weight=True to the"
+                " converter, and multiply the loss of each label by its weight."
+            )
         return model_arrays(
             self.names,
             rows,
@@ -261,6 +270,7 @@ class HuggingFaceFeatureConverter(_Converter):
         span_id: bool = False,
         pack: bool = False,
         task_id: bool = False,
+        loss_weight: bool = False,
         model: Model | None = None,
     ):
         """
@@ -282,6 +292,8 @@ class HuggingFaceFeatureConverter(_Converter):
                 and the same of the decoder, instead of attention masks; those of a decoder-only model have `prefix_length`, too.
             task_id: whether there is `task_id`, too, the task of each label, -1 where that is -100, an index into the `tasks` of
                 `UL2IterableDataset`, which alone gives it.
+            loss_weight: whether there is `loss_weight`, too, float32, what the loss of each label is multiplied by. Labels of
+                weight 0 are -100 in any case.
             model: a model of `transformers`, or its configuration, for what is left out of the arguments above. It is not kept.
 
         Raises:
@@ -295,7 +307,7 @@ class HuggingFaceFeatureConverter(_Converter):
             decoder_only=decoder_only,
             embedding_rows=embedding_rows,
         )
-        more = {"span_id": span_id, "pack": pack, "task_id": task_id}
+        more = {"span_id": span_id, "pack": pack, "task_id": task_id, "loss_weight": loss_weight}
         self.row_format = RowFormat(padding=padding, pad_to_multiple_of=pad_to_multiple_of, **of_model, **more)
         if batch_size is not None and not is_integer(batch_size, at_least=1):
             raise ValueError(f"batch_size must be a positive integer or None, got {batch_size!r}.")

@@ -6,6 +6,7 @@ A single example of texts, of a prompt and a completion, and of a conversation:
     labels       targets    targets, or -100            tokens, or -100           -100 where no loss is
     span_id                 of each label, or 0         of each label, or 0       its loss group
     targets                 targets                                               what a decoder reads
+    loss_weight  of each label, where the texts have weights
     task_id      of each label, or -1; where it is asked for
 
 Of corpora that are read by number a position is the number of the next example, which all readers share. Where one is read in
@@ -20,8 +21,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ul2_tasks.example_features import IGNORED, IMAGES, LOSS_MASK, NO_TASK, RATES, SINGLE_EXAMPLE, SPAN_ID, TASK_ID, with_task_id
-from ul2_tasks.models.transformers import HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.example_features import (
+    IGNORED,
+    IMAGES,
+    LOSS_MASK,
+    LOSS_WEIGHT,
+    RATE,
+    RATES,
+    SINGLE_EXAMPLE,
+    SPAN_ID,
+    TASK_ID,
+    with_task_id,
+)
+from ul2_tasks.models.transformers import BESIDE_LABELS, HuggingFaceChatConverter, HuggingFaceFeatureConverter
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, check_resumed, state_of
 from ul2_tasks.random_access.batches import Mixed, features_of, make_batch, members_of, widest
@@ -174,16 +186,19 @@ class Elements:
 
 def single_example(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """An example that is not padded, [tokens] of each feature, in the tokenizer's own ids; see the beginning of this file."""
-    tasks = {key: example[key] for key in (TASK_ID, *RATES) if key in example}
-    if LOSS_MASK not in example:
+    if RATE in example or not {LOSS_MASK, LOSS_WEIGHT} & example.keys():
+        tasks = {key: example[key] for key in (TASK_ID, *RATES) if key in example}
         return {name: example[key] for key, name in SINGLE_EXAMPLE.items()} | tasks
     is_chat = "tokens" in example
     input_ids, predicted = (example["tokens"],) * 2 if is_chat else (example["inputs"], example["targets"])
-    is_trained = example[LOSS_MASK] == 1
+    is_trained = np.broadcast_to((example.get(LOSS_MASK, 1) == 1) & (example.get(LOSS_WEIGHT, 1) > 0), predicted.shape).copy()
     is_trained[0] &= not is_chat  # no model predicts the first token that it reads
-    labels, spans = np.where(is_trained, predicted, np.int32(IGNORED)), np.where(is_trained, example[SPAN_ID], np.uint8(0))
-    tasks = {key: np.where(is_trained, each, np.int32(NO_TASK)) for key, each in tasks.items()}
-    return {"input_ids": input_ids, "labels": labels, SPAN_ID: spans} | ({} if is_chat else {"targets": predicted}) | tasks
+    beside = {SPAN_ID: SPAN_ID in example, "targets": not is_chat, TASK_ID: TASK_ID in example, LOSS_WEIGHT: LOSS_WEIGHT in example}
+    found = {"input_ids": input_ids, "labels": np.where(is_trained, predicted, np.int32(IGNORED))}
+    for key in (key for key, is_there in beside.items() if is_there):
+        nothing = BESIDE_LABELS.get(key)
+        found[key] = predicted if nothing is None else np.where(is_trained, example[key], example[key].dtype.type(nothing))
+    return found
 
 
 def to_torch(values: np.ndarray) -> torch.Tensor:

@@ -62,7 +62,7 @@ def has_images(members: Sequence[Task]) -> bool:
 
 
 def features_of(members: Sequence[Task]) -> Mapping[str, Feature]:
-    """The features of the examples of members: with masks where one of them has some."""
+    """The features of the examples of members: with masks and weights where one of them has some."""
     forms = {tuple(token_features(member.features)) for member in members}
     found = {key: feature for member in members for key, feature in member.features.items()}
     if len(forms) > 1 or {SPAN_ID, RATE} <= found.keys():

@@ -156,10 +156,6 @@ class Overlay:
         starts, stops = np.concatenate([starts[own], begins]), np.concatenate([stops[own], begins + lengths])
         return part[at[by_place]], starts[by_place], stops[by_place], is_left[at[by_place]]
 
-    def read_chunks(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """See `TokenStore.read_chunks`."""
-        return self.store.read_chunks(*self.places(starts, stops)[1:3])
-
     def ranges_with(self, document: int) -> tuple[np.ndarray, np.ndarray]:
         """The ranges of tokens that are read as those of a document, ascending, [n] int64 both."""
         start, stop = self.store.tokens_of(document)

@@ -13,9 +13,10 @@ import numpy as np
 from ul2_tasks.cached import cached_property
 from ul2_tasks.compiled import compiled
 from ul2_tasks.denoisers.diffusion import Noising
+from ul2_tasks.denoisers.loss_weights import mask_repeats, split_numbered
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
 from ul2_tasks.denoisers.write import recipe
-from ul2_tasks.example_features import DIFFUSION, EXAMPLE, RATE, TOKEN_FEATURES
+from ul2_tasks.example_features import DIFFUSION, EXAMPLE, LOSS_WEIGHT, RATE, TOKEN_FEATURES, WEIGHTED
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.kinds import Origin, Task, blocks_of, described_blocks, mark_text
 from ul2_tasks.random_access.leaving_out import Overlay
@@ -35,11 +36,12 @@ _AT_A_TIME = 1 << 22  # tokens
 def text_task(task: str, corpus: Corpus, rate: float, solution: Solution) -> Task:
     """A denoising task of text."""
     configuration, vocabulary = solution.configuration, solution.vocabulary
+    is_weighted = configuration.repeated_ngrams or LOSS_WEIGHT in corpus.columns
     return Task(
         task,
         corpus,
         rate,
-        DIFFUSION if configuration.denoiser.has_rates else EXAMPLE,
+        DIFFUSION if configuration.denoiser.has_rates else WEIGHTED if is_weighted else EXAMPLE,
         vocabulary,
         text_of,
         described(configuration, vocabulary),
@@ -54,6 +56,9 @@ def text_task(task: str, corpus: Corpus, rate: float, solution: Solution) -> Tas
 def text_of(readers: Sequence[Task], columns: Columns) -> Text:
     """The documents of a corpus of text, see `kinds.Task`. Raises a ValueError where readers divide it in other ways."""
     first, store, solutions = readers[0], columns.tokens, _solutions(readers)
+    weights = columns.stores.get(LOSS_WEIGHT)
+    if weights is not None and weights.tokens != store.tokens:
+        raise ValueError(f"{first.corpus.name!r} must have a weight for each of {store.tokens} tokens, got {weights.tokens}.")
     for other in readers:
         for argument in ("merge_examples", "separate_documents", "block_shuffle"):
             values = [getattr(each.solution.configuration, argument) for each in (first, other)]
@@ -64,14 +69,15 @@ def text_of(readers: Sequence[Task], columns: Columns) -> Text:
                 )
     blocks = first.block_shuffle if is_remote(store) and isinstance(store, Store) else None
     if first.solution.configuration.merge_examples:
-        return Text(first.corpus.name, BlockCache(store, blocks.block_tokens) if blocks else store, solutions)  # type: ignore[arg-type]
+        held = [each and BlockCache(each, blocks.block_tokens) if blocks else each for each in (store, weights)]  # type: ignore[arg-type]
+        return Text(first.corpus.name, held[0], solutions, weights=held[1])  # type: ignore[arg-type]
     # Pieces are the same in all stages, and short enough for each denoiser.
     pieces = cut_documents(store, min(each.full.length for each in solutions))
     if in_pieces := blocks_of(blocks, pieces.count, store.tokens):
         starts, _ = pieces.tokens_of(np.arange(0, pieces.count, in_pieces.block_tokens))
-        in_blocks: TokenStore = BlockCache(store, Blocks(starts, np.append(starts[1:], store.tokens)))  # type: ignore[arg-type]
-        return Apart(first.corpus.name, in_blocks, solutions, pieces=pieces)
-    return Apart(first.corpus.name, store, solutions, pieces=pieces)
+        both = Blocks(starts, np.append(starts[1:], store.tokens))
+        store, weights = (each and BlockCache(each, both) for each in (store, weights))  # type: ignore[assignment,arg-type]
+    return Apart(first.corpus.name, store, solutions, weights=weights, pieces=pieces)
 
 
 def _solutions(readers: Sequence[Task]) -> tuple[Solution, ...]:
@@ -93,6 +99,7 @@ def described(configuration: DenoisingConfiguration, vocabulary: Vocabulary) -> 
         "merge_examples": configuration.merge_examples,
         "chunk_tokens": configuration.chunk_tokens,
         "separate_documents": configuration.separate_documents,
+        **({"repeated_ngrams": dataclasses.astuple(repeats)} if (repeats := configuration.repeated_ngrams) else {}),
     } | described_blocks(configuration.block_shuffle)
 
 
@@ -108,12 +115,14 @@ class Text:
         index: that of the records which units are made of; None of text.
         left_out: how many units there would be that are left out, by cause.
         overlay: leaves documents out.
+        weights: those of the tokens in the loss, as the bits of float32, or 0 and 1 in bytes; None where all are 1.
     """
 
     name: str
     store: TokenStore
     solutions: tuple[Solution, ...]
     overlay: Overlay | None = None
+    weights: TokenStore | None = None
 
     unit = "tokens"
     index: ClassVar[Any] = None
@@ -154,9 +163,26 @@ class Text:
     def read(self, ranges: Ranges, keys: np.ndarray) -> MadeText:
         """Reads examples. Raises a ValueError for a token that is no text."""
         ranges, given = self.tokens(ranges), ranges
-        tokens = (self.overlay or self.store).read_chunks(ranges.starts, ranges.stops)
+        read = self.overlay.places(ranges.starts, ranges.stops)[1:3] if self.overlay else (ranges.starts, ranges.stops)
+        tokens = self.store.read_chunks(*read)
         self._check(tokens, given)
-        return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys))
+        weights = self._weights(ranges, tokens, read)
+        return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys), weights=weights)
+
+    def _weights(self, ranges: Ranges, tokens: np.ndarray, read: tuple[np.ndarray, np.ndarray]) -> np.ndarray | None:
+        """Those of the tokens of examples in the loss, float32; None where all are 1."""
+        weights = None
+        if self.weights is not None:
+            found = self.weights.read_chunks(*read)
+            weights = found.astype(np.float32) if self.weights.is_mask else found.view(np.float32)
+        repeats = [solution.configuration.repeated_ngrams for solution in self.solutions]
+        if any(repeats):
+            weights = np.ones(len(tokens), np.float32) if weights is None else weights
+            starts = np.cumsum(ranges.sizes) - ranges.sizes
+            for each, of in by_kind(repeats, ranges.kinds):
+                if each:
+                    mask_repeats(tokens, starts[of], ranges.sizes[of], each.n, each.times, weights)
+        return weights
 
     def origin(self, ranges: Ranges) -> Origin:
         """Where examples are from."""
@@ -198,6 +224,8 @@ class Text:
         return self._identity(hashlib.sha256())
 
     def _identity(self, found) -> str:
+        if self.weights is not None:
+            found.update(self.weights.read_chunks(np.array([0]), np.array([self.weights.tokens])).astype("<i4").tobytes())
         for start in range(0, self.store.tokens, _AT_A_TIME):
             found.update(self.store.read_tokens(start, min(start + _AT_A_TIME, self.store.tokens)).astype("<i4").tobytes())
         return f"{self.store.tokens} tokens in memory, sha256 {found.hexdigest()[:16]}"
@@ -215,7 +243,7 @@ class Text:
     @property
     def caches(self) -> Sequence[BlockCache]:
         """What is read in blocks of units; none where files are local."""
-        return [self.store] if isinstance(self.store, BlockCache) else []
+        return [each for each in (self.store, self.weights) if isinstance(each, BlockCache)]
 
     @cached_property
     def _text_ids(self) -> TextIds:
@@ -277,7 +305,8 @@ class Apart(Text):
 class MadeText(NamedTuple):
     """Chunks that are read: the tokens of `ranges`, one range's after the other's.
 
-    `sizes`, [n, features] int64, are how long the features of tokens of each are; `images` are those of each, encoded.
+    `sizes`, [n, features] int64, are how long the features of tokens of each are; `images` are those of each, encoded. `weights`,
+    [tokens] float32, are those of the tokens in the loss; None where all are 1.
     """
 
     recipes: tuple[Any, ...]
@@ -286,18 +315,27 @@ class MadeText(NamedTuple):
     tokens: np.ndarray
     sizes: np.ndarray
     images: Sequence[Sequence[bytes]] = ()
+    weights: np.ndarray | None = None
 
     def write(self, rows: np.ndarray, places: np.ndarray, written: Mapping[str, np.ndarray]) -> None:
         """Writes example i into row rows[i] of each feature of tokens, [rows, length], from place places[i, feature] on.
 
         Ids are the tokenizer's own. Loss groups are written where `written` has them. `rows` are [n] int64, `places` [n, features].
         """
-        lengths = self.ranges.sizes
-        starts = np.cumsum(lengths) - lengths
+        lengths, tokens = self.ranges.sizes, self.tokens
+        starts, features = np.cumsum(lengths) - lengths, [written[key] for key in TOKEN_FEATURES]
+        if self.weights is not None:  # each id with the number of its token above it, which so is known where it is written
+            tokens = np.arange(1, len(tokens) + 1) << 32 | tokens
+            features = [np.zeros(feature.shape, np.int64) for feature in features]
         for recipe_, of in by_kind(self.recipes, self.ranges.kinds):
             chunks = starts[of], lengths[of].astype(np.int32), np.arange(len(of) + 1), self.keys[of]
             write, _ = recipe_.loops
-            write(recipe_, self.tokens, *chunks, rows[of], places[of], *(written[key] for key in TOKEN_FEATURES))
+            write(recipe_, tokens, *chunks, rows[of], places[of], *features)
+        if self.weights is not None:
+            for column, (key, numbered) in enumerate(zip(TOKEN_FEATURES, features)):
+                weighted = written[LOSS_WEIGHT] if key == TOKEN_FEATURES[-1] else np.zeros([0, 0], np.float32)
+                at = rows, places[:, column], self.sizes[:, column]
+                split_numbered(*at, numbered, self.weights, written[key], weighted)
         for recipe_, of in by_kind(self.recipes, self.ranges.kinds) if RATE in written else ():
             if isinstance(recipe_, Noising):
                 recipe_.mark(self.keys[of], self.sizes[of], rows[of], places[of], written)

@@ -18,6 +18,7 @@ class DataSource(abc.ABC):
     """Documents in splits, which say in words what they are. Where `knows_splits` is false, only opening it tells the splits."""
 
     knows_splits = True
+    loss_weight_key: Any = None  # see `open_source`
 
     def __init__(self, splits: Iterable[str]):
         self._splits = tuple(splits)

@@ -32,7 +32,8 @@ def no_texts(where: str, layout: Layout, got: str) -> ColumnsError:
 def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> None:
     """Raises a ColumnsError where `present`, the fields that are there, lacks one that is wanted. None is unknown, and passes."""
     if present is not None and (missing := layout.missing(present)):
-        option = "id_key" if missing != layout.text_key else "messages_key" if layout.as_json else "text_key"
+        option = {layout.text_key: "messages_key" if layout.as_json else "text_key", layout.loss_weight_key: "loss_weight_key"}
+        option = option.get(missing, "id_key")
         raise ColumnsError(
             f"{where} has no field {missing!r}, only {list(present)}. Pass {option}, one of these. See"
             " docs/help/troubleshooting.md#a-field-is-missing."

@@ -44,6 +44,7 @@ class Layout:
         as_json: whether documents are conversations: a value that is no text, such as a list of messages, is taken, and the id
             may be in the JSON of `METADATA`, too.
         dtype: that of the ids of tokens that are in bytes; None where these are a text.
+        loss_weight_key: the one that holds the weights of tokens in the loss; None where all are 1.
         whole: whether rows are read whole, and none of their fields is asked for.
     """
 
@@ -53,6 +54,7 @@ class Layout:
     id_key: str | None = None
     as_json: bool = False
     dtype: str | None = None
+    loss_weight_key: str | None = None
     whole: bool = False
 
     @property
@@ -64,7 +66,8 @@ class Layout:
     def read(self) -> list[str]:
         """The fields that are read, if they are there; the text's first."""
         key = self.own_id_key
-        return [self.text_key, key or ID, *([METADATA] if key and self.as_json else []), *self.beside]
+        weights = [self.loss_weight_key] if self.loss_weight_key else []
+        return [self.text_key, key or ID, *weights, *([METADATA] if key and self.as_json else []), *self.beside]
 
     def wants(self, name: str) -> bool:
         """Whether a field of this name is read, or looked at to tell that nothing reads it."""
@@ -83,8 +86,9 @@ class Layout:
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""
-        if self.text_key not in present:
-            return self.text_key
+        for key in filter(None, (self.text_key, self.loss_weight_key)):
+            if key not in present:
+                return key
         has_id = not self.id_key or self.id_key in present or (self.as_json and METADATA in present)
         return None if has_id else self.id_key
 

@@ -31,7 +31,7 @@ class Record(NamedTuple):
     in place of a text, see `Layout.as_json`.
 
     `unread` are the names of the fields of a conversation's record that nothing reads. With `is_ids` the text is tokenized already:
-    it is the bytes of ids, int32.
+    it is the bytes of ids, int32. `weights` are those of its tokens in the loss, float32: one for each, or one for all.
     """
 
     text: bytes = b""
@@ -41,6 +41,7 @@ class Record(NamedTuple):
     value: object = None
     unread: tuple[str, ...] = ()
     is_ids: bool = False
+    weights: np.ndarray = np.ones(1, np.float32)
 
     @property
     def as_text(self) -> bytes:
@@ -92,7 +93,7 @@ def read(shard: Shard, layout: Layout) -> Iterator[Record]:
     """Yields the documents of a shard, without holding it in memory."""
     has_columns = layout.as_json and layout.format in ("parquet", "arrow")  # of which those that are read alone are looked at
     unread = tuple(name for name in fields(shard, layout) or () if name not in layout.read) if has_columns else ()
-    is_plain = not (layout.as_json or layout.id_key)
+    is_plain = not (layout.as_json or layout.id_key or layout.loss_weight_key)
     for where, row in rows(shard, layout):
         if is_plain and type(row) is dict and type(text := row.get(layout.text_key)) is str:
             yield _of_text(text, where, row, layout)
@@ -113,6 +114,24 @@ def _of_text(text: str, where: object, row: Mapping[str, object], layout: Layout
 
 def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
     """The document in a row of fields. `str(where)` says in error messages which row it is."""
+    record, key = _document_of(row, where, layout), layout.loss_weight_key
+    if not key or record.problem:
+        return record
+    try:
+        weights = np.asarray(row[key], np.float32)
+        is_right = weights.ndim == 0 or (record.is_ids and weights.shape == (len(record.text) // 4,))
+        is_right &= bool((np.isfinite(weights) & (weights >= 0)).all())
+    except (ValueError, TypeError):  # lists of several lengths; words
+        is_right = False
+    if not is_right:
+        ids = f"one for each of {len(record.text) // 4} ids, or " if record.is_ids else ""
+        return _with_problem(
+            f"{key!r} must be numbers of at least 0, {ids}one for all tokens, got {row[key]!r:.80}", where, row, layout
+        )
+    return record._replace(weights=weights.reshape(-1))
+
+
+def _document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
     if missing := layout.missing(row):
         return Record(problem=f"{where}: has no field {missing!r}, only {sorted(row)}", where=where)
     text = row[layout.text_key]

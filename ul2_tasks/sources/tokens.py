@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ul2_tasks.files.listing import list_files
 from ul2_tasks.scalars import as_python, check_split, is_integer
 from ul2_tasks.sources.base import DataSource, kept
 from ul2_tasks.store.read import Store
-from ul2_tasks.store.token_formats import TOKENS
+from ul2_tasks.store.token_formats import TOKENS, weights_beside
 
 KEEP = "keep"
 _LOOKED_AT = 256  # documents, to see how they end
@@ -33,11 +34,13 @@ class TokenSource(DataSource):
         split_to_prefixes: Mapping[str, str | Sequence[str]],
         eod: int | str | None = None,
         dtype: str | None = None,
+        loss_weight_key: str | Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     ):
         """Takes for each split files of one of `TOKENS`, or globs or folders of such; of Megatron's the common beginning of a pair.
 
         `eod` is the token that ends each document and is taken off, one of the tokenizer's own ids; "keep" takes nothing off. By
         default it is the vocabulary's EOS, if all documents end with it. `dtype` is that of the tokens of flat files.
+        `loss_weight_key` are the files of weights, see `token_formats.weights_beside`, of the one split or of each.
         """
         eod = as_python(eod)
         if not (eod is None or eod == KEEP or is_integer(eod, at_least=0)):
@@ -48,19 +51,20 @@ class TokenSource(DataSource):
             split: [prefixes] if isinstance(prefixes, str | os.PathLike) else list(prefixes)
             for split, prefixes in split_to_prefixes.items()
         }
-        self._eod, self._dtype = eod, dtype
+        self._eod, self._dtype, self.loss_weight_key = eod, dtype, loss_weight_key
 
     def __repr__(self) -> str:
         return f"TokenSource({self.format!r}, {self._prefixes}{self._changed})"
 
     def contents(self, split: str) -> str:
         """The tokens of a split, wherever they lie, see `Store.contents`, and what is taken off."""
-        return f"{self.store(split).contents}{self._changed}"
+        weights = self.weights(split)
+        return f"{self.store(split).contents}{self._changed}{f', weights {weights.contents}' if weights else ''}"
 
     @property
     def _changed(self) -> str:
         """The settings that are not the default, in words."""
-        settings = {"eod": self._eod, "dtype": self._dtype}
+        settings = {"eod": self._eod, "dtype": self._dtype, "loss_weight_key": self.loss_weight_key}
         return "".join(f", {name}={value!r}" for name, value in settings.items() if value is not None)
 
     @property
@@ -86,6 +90,18 @@ class TokenSource(DataSource):
         eod = self._eod if isinstance(self._eod, int) else None
         said = dataclasses.replace(TOKENS[self.format], dtype=self._dtype, eod=eod)
         return Store.open(said.names(self.patterns(split)), said)
+
+    @kept
+    def weights(self, split: str) -> Store | None:
+        """The weights of these documents' tokens; None where all are 1."""
+        named, store = self.loss_weight_key, self.store(split)
+        named = named[split] if isinstance(named, Mapping) else named
+        if named is None:
+            return None
+        files = list_files([named] if isinstance(named, str | os.PathLike) else named)
+        if len(files) != len(store.prefixes):
+            raise ValueError(f"loss_weight_key must name a file for each of {len(store.prefixes)} of tokens, got {len(files)}.")
+        return Store.open(*weights_beside(files, store.prefixes, store.format))
 
     @kept
     def documents(self, split: str, ids: int, eos: int | None) -> Store:

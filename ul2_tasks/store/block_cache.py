@@ -187,6 +187,10 @@ class BlockCache(TokenStore):
         return _reopened, (self.store, self.blocks, _held.given)
 
     @property
+    def is_mask(self) -> bool:
+        return self.store.is_mask
+
+    @property
     def documents(self) -> int:
         return self.store.documents
 

@@ -37,6 +37,11 @@ class TokenStore(Protocol):
     provenance: Provenance | None
 
     @property
+    def is_mask(self) -> bool:
+        """Of weights of tokens, whether they are 0 and 1 in bytes, and not the bits of float32."""
+        return False
+
+    @property
     def documents(self) -> int:
         """How many there are."""
 
@@ -211,6 +216,10 @@ class Store(TokenStore):
     @property
     def tokens(self) -> int:
         return int(self._token_starts[-1])
+
+    @property
+    def is_mask(self) -> bool:
+        return self.dtype.itemsize == 1
 
     @property
     def dtype(self) -> np.dtype:

@@ -19,7 +19,7 @@ import pyarrow.csv
 
 from ul2_tasks.files.listing import list_files, stamps
 from ul2_tasks.files.opening import CORRUPT, open_file
-from ul2_tasks.files.systems import exists, names_in, open_to_read, place, read, size
+from ul2_tasks.files.systems import exists, is_local, names_in, open_to_read, place, read, size
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.store.arrays import open_reader
 from ul2_tasks.store.index import Index, read_index
@@ -83,14 +83,23 @@ def _dtype_of_size(name: str, size: int, ends: np.ndarray) -> np.dtype:
     return np.dtype("<u2" if size == 2 * tokens else "<u4")
 
 
+def _npy_header(name: str) -> tuple[np.dtype | None, int]:
+    """The dtype of a file of .npy, and where its values begin; None and 0 of any other file."""
+    with open_to_read(name) as file:
+        if file.read(8) != b"\x93NUMPY\1\0":
+            return None, 0
+        _, is_by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        if is_by_columns or dtype != dtype.newbyteorder("<"):
+            raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
+        return dtype, file.tell()
+
+
 def _flat(name: str, format: TokenFormat) -> Index:
     """Dolma's NAME.csv.gz says the first token and the end of each document, if it is there; else each ends with EOD."""
-    begin, dtype = 0, np.dtype(format.dtype).newbyteorder("<") if format.dtype else None
-    with open_to_read(name) as file:
-        if file.read(8) == b"\x93NUMPY\1\0":
-            (_, is_by_columns, dtype), begin = np.lib.format.read_array_header_1_0(file), file.tell()
-            if is_by_columns or dtype.kind not in "iu" or dtype != dtype.newbyteorder("<"):
-                raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
+    dtype, begin = _npy_header(name)
+    if dtype is not None and dtype.kind not in "iu":
+        raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
+    dtype = dtype or (np.dtype(format.dtype).newbyteorder("<") if format.dtype else None)
     path = f"{os.path.splitext(name)[0]}.csv.gz"
     if exists(path):
         ends = _ends_in_table(path)
@@ -174,6 +183,28 @@ def _litdata(name: str, format: TokenFormat) -> Index:
     if (*header[:2], ends[-1:].sum()) != (documents, begin, tokens):
         raise ValueError(f"{name} must have {documents} documents and {tokens} tokens, as {path} says, got others. Copy both.")
     return Index(path, name, dtype, documents, ends, begin=begin)
+
+
+def weights_beside(files: Sequence[str], names: Sequence[str], format: TokenFormat) -> tuple[list[str], TokenFormat]:
+    """Files with the weights of tokens in the loss, one for each file of tokens, and how they are read, see `Store.open`.
+
+    A file has one number for each token: bool or uint8, of 0 and 1, or float32, which is read by its bits, as int32. It is .npy, or
+    has nothing but the numbers.
+    """
+    files, names = ([os.path.abspath(each) if is_local(each) else each for each in of] for of in (files, names))
+    return files, TokenFormat(list, functools.partial(_weights, of=dict(zip(files, names)), tokens=format))
+
+
+def _weights(file: str, format: TokenFormat, of: Mapping[str, str], tokens: TokenFormat) -> Index:
+    index = tokens.read(of[file])
+    dtype, begin = _npy_header(file)
+    dtype = dtype or np.dtype({index.tokens: "u1", 4 * index.tokens: "<f4"}.get(size(file), "V1"))
+    if dtype not in ("bool", "u1", "<f4"):
+        raise ValueError(
+            f"{file} must have a weight for each of the {index.tokens} tokens of {of[file]}, bool, uint8 or float32, got"
+            f" {size(file)} bytes of {dtype}. Write it so."
+        )
+    return Index(file, file, np.dtype("<i4" if dtype == "<f4" else "u1"), index.documents, np.cumsum(index.lengths), begin=begin)
 
 
 MEGATRON = TokenFormat(_megatron_names, _megatron, (".idx", ".bin"))

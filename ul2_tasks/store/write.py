@@ -12,6 +12,14 @@ import numpy as np
 from ul2_tasks.files.systems import open_to_write
 from ul2_tasks.store.index import MAX_DOCUMENT, serialize
 
+REPEATED = -1
+
+
+def with_ends(values: np.ndarray, lengths: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Documents, see `PairWriter.add`, each with an end, unless it is empty; `REPEATED` is its last value once more."""
+    ends = np.cumsum(lengths)[lengths > 0]
+    return np.insert(values, ends, values[ends - 1] if end == REPEATED else end), lengths + (lengths > 0)
+
 
 class PairWriter:
     """Writes documents, which may be more than memory holds; only their lengths are kept in it.
@@ -22,8 +30,8 @@ class PairWriter:
             pair.add(np.array([5, 6, 7, 8, 9]), np.array([3, 2]))
         entries = pair.entries
 
-    With `end` this token is written after each document, and belongs to it. At the end of the block `entries` has "bin" and "idx",
-    the "bytes" and "sha256" of each; nothing where there is no document.
+    With `end` this token is written after each document, and belongs to it, see `with_ends`. At the end of the block `entries` has
+    "bin" and "idx", the "bytes" and "sha256" of each; nothing where there is no document.
     """
 
     def __init__(self, bin_path: str, idx_path: str, dtype: np.dtype, end: int | None = None):
@@ -38,7 +46,7 @@ class PairWriter:
         if not len(lengths):
             return
         if self._end is not None:
-            tokens, lengths = np.insert(tokens, np.cumsum(lengths), self._end), lengths + 1
+            tokens, lengths = with_ends(tokens, lengths, self._end)
         limits = np.iinfo(self._dtype)
         if len(tokens) and not (limits.min <= tokens.min() and tokens.max() <= limits.max):
             raise ValueError(

@@ -13,7 +13,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from ul2_tasks.example_features import CHAT, IMAGES, LOSS_MASK, PROMPT_COMPLETION, SPAN_ID, Feature, token_features
+from ul2_tasks.example_features import IMAGES, LOSS_MASK, LOSS_WEIGHT, SPAN_ID, Feature, features_named, token_features
 from ul2_tasks.scalars import as_python
 from ul2_tasks.tasks.datasets import facts_of
 from ul2_tasks.tasks.graphs import no_autograph, python_op
@@ -46,7 +46,7 @@ def rows_of(
     """The arrays that `convert` makes, row by row, or in batches of a size as long as the longest of each.
 
     `lengths` are those of rows, of features of tokens, and `widths` those of the arrays; None where they vary. `features` are those
-    that an example must have. A `loss_mask` and a `span_id` are taken wherever there are some.
+    that an example must have. A `loss_mask`, a `span_id` and a `loss_weight` are taken wherever there are some.
 
     Raises:
         ValueError: lengths are missing, or others are given; the examples lack a feature, or have images.
@@ -68,8 +68,7 @@ def rows_of(
 def _features_in(ds: tf.data.Dataset, features: Mapping[str, Feature]) -> dict[str, Feature]:
     if missing := sorted(features.keys() - ds.element_spec.keys()):
         raise ValueError(f"the examples must have {sorted(features)}, got {sorted(ds.element_spec)}, without {missing}.")
-    marks = PROMPT_COMPLETION if "targets" in features else CHAT
-    found = {**features, **{key: marks[key] for key in (LOSS_MASK, SPAN_ID) if key in ds.element_spec}}
+    found = features_named({*features, *({LOSS_MASK, SPAN_ID, LOSS_WEIGHT} & ds.element_spec.keys())})
     for key, feature in found.items():
         spec = ds.element_spec[key]
         if spec.dtype != tf.as_dtype(feature.dtype) or spec.shape.rank not in (1, None):
@@ -90,9 +89,14 @@ def _of_examples(
     pack: bool,
     batch_size: int | None,
 ) -> tf.data.Dataset:
+    # Weights go through it by their bits, of which none are those of -1.
+    of_bits = {LOSS_WEIGHT: Feature("int32", per_token_of="targets", padding=0)} if LOSS_WEIGHT in features else {}
+    features = {**features, **of_bits}
     absent = {key: tf.constant(feature.absent, feature.dtype) for key, feature in features.items()}
     room = {key: lengths[feature.per_token_of] for key, feature in features.items()}
-    names: list[str] = []  # of the arrays, which a conversion of no rows says
+
+    def with_weights(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {key: values.view(np.float32) if key in of_bits else values for key, values in rows.items()}
 
     def padded(arrays: Mapping[str, np.ndarray], first: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         sizes = {key: np.count_nonzero(values != features[key].absent, axis=1) for key, values in arrays.items()}
@@ -105,7 +109,8 @@ def _of_examples(
 
     def of_batch(first: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
         number = int(first) * (batch_size or _AT_A_TIME)
-        return list(convert(*padded(dict(zip(features, arrays)), number), number).values())
+        rows, sizes = padded(dict(zip(features, arrays)), number)
+        return list(convert(with_weights(rows), sizes, number).values())
 
     def above_0(first: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
         """SeqIO's packing takes any 0 for padding, so all values are one higher meanwhile."""
@@ -117,23 +122,28 @@ def _of_examples(
 
     def of_packed(*arrays: np.ndarray) -> list[np.ndarray]:
         rows = dict(zip((*features, *of_tokens), arrays))
-        return list(convert(rows | {key: np.maximum(rows[key] - 1, 0) for key in features}, None, 0).values())
+        return list(convert(rows | with_weights({key: np.maximum(rows[key] - 1, 0) for key in features}), None, 0).values())
 
     empty = {key: np.zeros([0, length], np.int32) for key, length in room.items()}
     if pack:
-        names += convert(empty | {key: empty[key.rsplit("_", 2 if "segment" in key else 1)[0]] for key in of_tokens}, None, 0)
+        segments = {key: empty[key.rsplit("_", 2 if "segment" in key else 1)[0]] for key in of_tokens}
+        made = convert(with_weights(empty) | segments, None, 0)
     else:
         nothing = {key: np.zeros([0], np.int64) for key in lengths}
         wide = {key: np.zeros([1, 1], np.int32) for key in features} if batch_size else empty
-        names += convert(wide, {key: np.ones([1], np.int64) for key in lengths} if batch_size else nothing, 0)
+        made = convert(with_weights(wide), {key: np.ones([1], np.int64) for key in lengths} if batch_size else nothing, 0)
+    names = {name: tf.as_dtype(values.dtype) for name, values in made.items()}  # of the arrays, which no rows say
 
     @no_autograph
     def converted(function: Callable[..., list[np.ndarray]], *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        made = python_op(function, list(inputs), [tf.int32] * len(names))
+        made = python_op(function, list(inputs), list(names.values()))
         return {name: tf.ensure_shape(each, [None, widths and widths[name]]) for name, each in zip(names, made)}
 
     parallel = {"num_parallel_calls": tf.data.AUTOTUNE}
-    alone = ds.map(lambda example: {key: example[key] for key in features}, **parallel)
+    alone = ds.map(
+        lambda example: {key: tf.bitcast(example[key], tf.int32) if key in of_bits else example[key] for key in features},
+        **parallel,
+    )
     batches = alone.padded_batch(batch_size or _AT_A_TIME, padding_values=absent).enumerate()
     if not pack:
         rows = batches.map(lambda first, of: converted(of_batch, first, *(of[key] for key in features)), **parallel)

@@ -21,7 +21,7 @@ from ul2_tasks.corpus import cache
 from ul2_tasks.corpus.corpus import Corpus, no_cache
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.denoisers.denoisers import Denoiser
-from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, SPAN_ID, TASK, TEXT, token_features
+from ul2_tasks.example_features import DENOISER, IMAGES, LOSS_MASK, LOSS_WEIGHT, SPAN_ID, TASK, TEXT, token_features
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.description import Description
 from ul2_tasks.mixtures.examples import Reading as Chosen
@@ -64,9 +64,12 @@ class UL2Task(seqio.Task):
         self.corpus, self.has_images = corpus, has_images
 
     @property
-    def has_masks(self) -> bool:
-        """Whether examples say which tokens count in the loss."""
-        return isinstance(self.description, Chat)
+    def marks(self) -> frozenset[str]:
+        """What examples say of how much tokens count in the loss."""
+        if isinstance(self.description, Chat):
+            return MARKS
+        has_weights = LOSS_WEIGHT in self.corpus.columns or getattr(self.description, "repeated_ngrams", None)
+        return frozenset({LOSS_WEIGHT} if has_weights else ())
 
     def get_dataset(
         self,
@@ -85,12 +88,12 @@ class UL2Task(seqio.Task):
     ) -> tf.data.Dataset:
         """See `seqio.Task.get_dataset`; `shuffle_buffer_size`, `trim_output_features` and `try_in_mem_cache` make no difference.
 
-        `features` are those that are kept, by default the output features, and of pairs `loss_mask` and `span_id`. Elements are
+        `features` are those that are kept, by default the output features and those of the loss. Elements are
         {"inputs": [tokens] int32, "targets": [tokens] int32} and the like, with "images": [images] strings, in the order of their
         runs in the inputs.
         """
         del shuffle_buffer_size, trim_output_features, try_in_mem_cache
-        kept = {*self.output_features, *(MARKS if self.has_masks else ())} if features is None else {*features}
+        kept = {*self.output_features, *self.marks} if features is None else {*features}
         common: dict[str, Any] = {"sequence_length": sequence_length, "split": split, "use_cached": use_cached, "shuffle": shuffle}
         examples = read(self, self.description, reader_of(seed, num_epochs, shard_info), features=kept, **common).dataset()
         return _with_images(examples) if self.has_images else examples
@@ -162,7 +165,7 @@ class UL2Mixture(seqio.Mixture):
         copies = [f"{key}_pretokenized" for key in self.output_features] if copy_pretokenized else []
         kept = {*self.output_features, *copies, *(passthrough_features or ())}
         ours = [task for task in self.tasks if is_ours(task)]
-        marks = MARKS if any(task.has_masks for task in ours) else kept & MARKS
+        marks = (kept & MARKS).union(*(task.marks for task in ours))
         rates = {task.name: self.get_rate(task) for task in self.tasks}
         others = [task for task in self.tasks if not is_ours(task)]
         reading = read(
@@ -248,7 +251,7 @@ def _features(name: str, description: Description, has_images: bool) -> dict[str
 
 def _steps(description: Description) -> Sequence[Any]:
     """The preprocessors of a task of texts; no other kind has a way of the stock `seqio.Task`."""
-    if not isinstance(description, Mixture):
+    if not isinstance(description, Mixture) or description.loss_weight_key or description.repeated_ngrams:
         return []
     configuration = denoising_of(description, *description.denoisers)
     common: dict[str, Any] = {key: getattr(configuration, key) for key in ("denoiser", "chunk_tokens")}
@@ -313,7 +316,7 @@ def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[st
 
     dataset = dataset.map(expected, num_parallel_calls=tf.data.AUTOTUNE)
     names = {key: name for key, name in {DENOISER: "", TASK: task.name}.items() if key in features}
-    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys() - MARKS)
+    foreign = sorted(dataset.element_spec.keys() - task.output_features.keys() - names.keys() - MARKS - {LOSS_WEIGHT})
     if foreign:
         raise ValueError(
             f"passthrough_features and copy_pretokenized must not add features that denoising tasks lack, got {foreign} of"
@@ -325,8 +328,8 @@ def _as_ours(dataset: tf.data.Dataset, task: seqio.Task, features: Collection[st
 @no_autograph
 def _marked(examples: tf.data.Dataset, marks: Collection[str]) -> tf.data.Dataset:
     """The examples with these features: where a task has none itself, all of its targets are trained on."""
-    values = {LOSS_MASK: 1, SPAN_ID: TEXT}
-    missing = {key: tf.constant(values[key], tf.uint8) for key in marks if key not in examples.element_spec}
+    values = {LOSS_MASK: tf.uint8.as_numpy_dtype(1), SPAN_ID: tf.uint8.as_numpy_dtype(TEXT), LOSS_WEIGHT: 1.0}
+    missing = {key: tf.constant(values[key]) for key in marks if key not in examples.element_spec}
     if not missing:
         return examples
     return examples.map(
