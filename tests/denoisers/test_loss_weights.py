@@ -126,6 +126,21 @@ def test_repeated_ngrams_of_a_thousand_documents(tmp_path):
     assert left_out > 1000
 
 
+@pytest.mark.torch
+def test_a_trainer_multiplies_the_loss_of_each_label_by_its_weight(tmp_path):
+    """Over all microbatches of a step; a model that knows nothing has the same loss for each label."""
+    torch = pytest.importorskip("torch")
+    logits, groups = torch.randn(2, 5, 9), ul2_tasks.TokenGroups.of_tasks(ul2_tasks.examples("ul2_mix", LENGTHS).tasks, {})
+    labels, ids, weights = torch.randint(9, (2, 5)), torch.zeros(2, 5, dtype=torch.int64), torch.rand(2, 5)
+    losses = ul2_tasks.GroupLosses(groups)
+    counts = sum(losses.counts(ids[row : row + 1], weights[row : row + 1]) for row in range(2))
+    parts = [
+        losses.loss(*(each[row : row + 1] for each in (logits, labels, ids)), counts, weights[row : row + 1]) for row in range(2)
+    ]
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none") * weights.flatten()
+    torch.testing.assert_close(sum(parts), expected.sum() / weights.sum())
+
+
 @pytest.mark.parametrize(
     ("weights", "error"),
     [([1.0], "one for each of 2 ids"), ([1, -1], "at least 0"), ("a", "at least 0"), ([1, float("nan")], "at least 0")],

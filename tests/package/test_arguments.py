@@ -14,6 +14,7 @@ ALLOWED = {  # functions whose arguments others fix
     *(
         "denoisers/pieces.py find_causes",
         "denoisers/infilling.py write_filled",
+        "denoisers/loss_weights.py split_numbered",
         "denoisers/write.py write_examples",
         "store/ngrams.py _scan",
     ),

@@ -58,9 +58,10 @@ class GroupLosses:
         self._is_label = torch.from_numpy(is_label)
         self._members = {"": is_label, **groups.members()}
 
-    def counts(self, ids: torch.Tensor) -> torch.Tensor:
-        """How many labels of each integer a batch has, [integers + 1] float32. For a step sum them over all of its parts."""
-        return self._count(self.shifted(ids))
+    def counts(self, ids: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """How many labels of each integer a batch has, or the sum of their weights, [integers + 1] float32. For a step sum them
+        over all of its parts."""
+        return self._count(self.shifted(ids), None if weights is None else self.shifted(weights))
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, ids: torch.Tensor) -> None:
         """Adds the losses of a batch, without a gradient.
@@ -74,7 +75,12 @@ class GroupLosses:
             self.loss(logits, labels, ids)
 
     def loss(
-        self, logits: torch.Tensor, labels: torch.Tensor, ids: torch.Tensor, counts: torch.Tensor | None = None
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        ids: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The part of a batch in the weighted loss of its step, with a gradient. Adds its losses, too.
 
@@ -82,6 +88,7 @@ class GroupLosses:
             logits, labels, ids: see `add`.
             counts: the sum of `counts` over all batches of the step, of all microbatches and processes; None where the step has
                 this batch alone.
+            weights: `loss_weight` of the batch, where it has that.
         """
         if labels.shape != ids.shape:
             shapes = f"{list(labels.shape)}, got {list(ids.shape)}"
@@ -89,7 +96,7 @@ class GroupLosses:
         losses, ids = self.token_losses(logits, labels), self.shifted(ids)
         sums = self.sums(losses.detach(), ids).sum(0)
         self._sums = sums if self._sums is None else self._sums + sums
-        return self.part(losses, ids, counts)
+        return self.part(losses, ids, counts, None if weights is None else self.shifted(weights))
 
     def metrics(self, prefix: str = "") -> dict[str, float]:
         """What was added since the last call: "loss", the mean over all labels, "tokens", how many these are, and of
@@ -108,13 +115,21 @@ class GroupLosses:
             torch.distributed.all_reduce(sums)
         return self.metrics_of(sums, prefix)
 
-    def part(self, losses: torch.Tensor, ids: torch.Tensor, counts: torch.Tensor | None = None) -> torch.Tensor:
-        """The same as `loss` of the loss of each label, [.., tokens], and the integer of each, shifted as labels are.
+    def part(
+        self,
+        losses: torch.Tensor,
+        ids: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The same as `loss` of the loss of each label, [.., tokens], its integer and its weight, shifted as labels are.
 
         `counts` may also be fixed, such as their mean over the corpus.
         """
         ids = ids.to(losses.device)
-        parts = self._parts(self._count(ids) if counts is None else counts.to(losses.device))
+        weights = None if weights is None else weights.to(losses.device)
+        parts = self._parts(self._count(ids, weights) if counts is None else counts.to(losses.device))
+        losses = losses if weights is None else losses * weights
         return torch.where(self._is_label.to(ids.device)[ids], losses * parts[ids], 0).sum()
 
     def report(
@@ -193,10 +208,10 @@ class GroupLosses:
         found: torch.Tensor = self.groups.parts(counts, self._array(counts))
         return found
 
-    def _count(self, ids: torch.Tensor) -> torch.Tensor:
+    def _count(self, ids: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
         is_label = self._is_label.to(ids.device)
-        counts = torch.zeros(len(is_label), device=ids.device)
-        return counts.index_add_(0, ids.flatten() % len(is_label), is_label[ids].flatten().float())
+        counts, found = torch.zeros(len(is_label), device=ids.device), is_label[ids].float()
+        return counts.index_add_(0, ids.flatten() % len(is_label), (found if weights is None else found * weights).flatten())
 
     def shifted(self, values: torch.Tensor) -> torch.Tensor:
         """What is said of labels, [B, tokens], as the logits from the first on predict them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ul2_tasks.example_features import IGNORED, TASK_ID
+from ul2_tasks.example_features import IGNORED, LOSS_WEIGHT, TASK_ID
 from ul2_tasks.extras import needs
 from ul2_tasks.models.transformers import BESIDE_LABELS
 from ul2_tasks.pytorch.group_losses import GroupLosses
@@ -62,13 +62,17 @@ class GroupLossMixin(transformers.Trainer):
         self._sums: torch.Tensor | None = None  # since the last log
         self._evaluated: torch.Tensor | None = None
 
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        self._signature_columns = [*self._signature_columns, LOSS_WEIGHT]  # as it may be beside labels
+
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """The batches of an optimizer step, and Trainer's count of its labels, or the counts of each integer in all processes."""
         batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not self._is_weighted:
             return batches, count
         none = self._losses.counts(torch.zeros([1, 0], dtype=torch.int64))
-        counts = sum((self._losses.counts(self._ids(batch)).cpu() for batch in batches), none)
+        counts = sum((self._losses.counts(self._ids(batch), batch.get(LOSS_WEIGHT)).cpu() for batch in batches), none)
         return batches, self.accelerator.reduce(counts.to(self.args.device), "sum")
 
     def compute_loss(
@@ -81,12 +85,16 @@ class GroupLossMixin(transformers.Trainer):
         """The loss of a batch, or its part in the weighted loss of its step."""
         ids, labels = self._losses.shifted(self._ids(inputs)), inputs["labels"]
         given = {name: values for name, values in inputs.items() if name not in BESIDE_LABELS}
+        if (weights := inputs.get(LOSS_WEIGHT)) is not None and not self._is_weighted:
+            raise ValueError(
+                "groups must have weights for batches with loss_weight, got none. Pass TokenGroups.of_tasks(dataset.tasks, {})."
+            )
         if self._is_weighted:
             del given["labels"]
             outputs = model(**given)
             losses = self._token_losses(outputs, labels)
             counts = num_items_in_batch if model.training and isinstance(num_items_in_batch, torch.Tensor) else None
-            loss = self._losses.part(losses, ids, counts)
+            loss = self._losses.part(losses, ids, counts, None if weights is None else self._losses.shifted(weights))
             # The gradients of processes are averaged, and these are parts of a sum.
             loss = loss if counts is None else loss * self.accelerator.num_processes
         else:
