@@ -1,6 +1,7 @@
 """In-filling is the published algorithm, with the draws of a key, and lossless."""
 
 import collections
+import dataclasses
 import json
 
 import numpy as np
@@ -12,7 +13,9 @@ from ul2_tasks import FIM_TOKENS, FIMDenoiser
 from ul2_tasks.denoisers.reconstruction import invert
 from ul2_tasks.order.permutation import GOLDEN, mix
 from ul2_tasks.sources.memory import MemoryDataSource
+from ul2_tasks.tokenizers.borders import border_table
 from ul2_tasks.tokenizers.special_ids import special_tokens
+from ul2_tasks.tokenizers.text_bytes import text_bytes
 
 MARKS = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
 VOCABULARY = ul2_tasks.default_vocabulary()
@@ -55,8 +58,44 @@ def test_a_thousand_documents_are_filled_in_as_it_is_published(loss):
     assert 220 < orders[True, True] < 340  # 280, and where the prefix is empty
 
 
+def test_a_thousand_documents_are_cut_at_characters():
+    """Where a half of a token is no token the cut is at the nearest character where both are; the halves are the text's."""
+    denoiser = FIMDenoiser(tokens=MARKS, rate=1, borders="characters")
+    special, spelled = special_tokens(VOCABULARY, None, own=MARKS), text_bytes(VOCABULARY, range(260, VOCABULARY.vocab_size))
+    special, pieces = dataclasses.replace(special, borders=border_table(VOCABULARY, "characters")), {*spelled.values()}
+    generator, within = np.random.default_rng(0), 0
+    for length in generator.integers(1, 60, 1000).tolist():
+        document, key = generator.integers(600, 3000, length).tolist(), int(generator.integers(1 << 62))
+        example = ul2_tasks.denoise(document, denoiser, key, vocabulary=VOCABULARY)
+        sequence = [*example["inputs"].tolist(), *example["targets"].tolist()]
+        assert invert(example, denoiser, special).chunk.tolist() == document
+        if PRE not in sequence:
+            continue
+        tokens = [spelled[id].decode() for id in document]
+        expected, is_spm = [], drawn(key, 2, 1 << 32) < 2**31
+        for character in sorted(drawn(key, number, sum(map(len, tokens)) + 1) for number in (3, 4)):
+            before = next((n for n in range(length) if sum(map(len, tokens[: n + 1])) > character), length)
+            start, token = sum(map(len, tokens[:before])), (*tokens, "")[before]
+            halves = ((at, token[:at].encode() in pieces and token[at:].encode() in pieces) for at in range(1, len(token)))
+            may = [0, *(at for at, are_both in halves if are_both), len(token)]
+            expected.append((start, token, start + min(may, key=lambda at: (abs(at - (character - start)), at))))
+        (start, token, one), (other_start, _, other) = expected
+        if is_spm:  # which does not mark the first cut
+            one = start if one < start + len(token) else one
+        elif start == other_start and start < one < other:
+            other = start + len(token)
+        text = "".join(tokens)
+        parts = [text[one:other], text[other:]] if not is_spm else [text[:other], text[other:]]
+        suffix, middle = sequence.index(SUF), sequence.index(MID)
+        found = ["".join(spelled[id].decode() for id in ids) for ids in (sequence[middle + 1 : -1], sequence[suffix + 1 : middle])]
+        assert found == parts
+        within += len(sequence) > length + 4
+    assert within > 400
+
+
 @pytest.mark.parametrize(
-    ("argument", "value"), [("tokens", "gpt"), ("tokens", ("a", "b")), ("rate", 1.5), ("loss", "suffix"), ("keep_first", -1)]
+    ("argument", "value"),
+    [("tokens", "gpt"), ("tokens", ("a", "b")), ("rate", 1.5), ("loss", "suffix"), ("keep_first", -1), ("borders", "a")],
 )
 def test_what_is_wrong_is_said(argument, value):
     with pytest.raises(ValueError, match=f"{argument} must be"):

@@ -52,6 +52,7 @@ NOISED = (
     *(kind(mode="[X]", mask="<extra_id_0>") for kind in (ul2_tasks.MaskDiffusion, ul2_tasks.BlockDiffusion)),
     *(kind(mode="[X]", block_length=8) for kind in (ul2_tasks.UniformDiffusion, ul2_tasks.CanvasDiffusion)),
 )
+CUT = dataclasses.replace(FIM, loss="all", borders="characters", keep_first=1)
 WHOLE = ul2_tasks.SpanDenoiser(
     **{"name": "whole", "mode": "[X]", "mean_span_length": 1, "noise_density": 0.3},
     **{"placement": "touching", "targets": "whole", "mask": "<extra_id_9>", "borders": "words"},
@@ -310,9 +311,9 @@ def register_noised(corpus: str) -> str:
 
 
 def register_weighted(corpus: str) -> str:
-    """The same with weights in the loss: of each document, and 0 where something is there twice in a row."""
+    """The same with weights in the loss: of each document, and 0 where something is there twice in a row; cut at characters."""
     settings = {"loss_weight_key": "weight", "repeated_ngrams": ul2_tasks.RepeatedNgrams(2, 2), "in_files": True}
-    return register_texts(corpus, 1, denoisers=[WHOLE, FIM], merge_examples=False, **settings)
+    return register_texts(corpus, 1, denoisers=[WHOLE, CUT], merge_examples=False, **settings)
 
 
 def register_two(corpus: str, weight: float = 2, weigh: str = "examples", most: int | None = None) -> str:

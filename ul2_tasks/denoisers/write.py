@@ -332,6 +332,19 @@ def example_sizes(recipe, pieces, firsts, keys):
     return sizes
 
 
+def exact_sizes(
+    recipe: Any, tokens: np.ndarray, starts: np.ndarray, pieces: np.ndarray, firsts: np.ndarray, keys: np.ndarray
+) -> np.ndarray:
+    """How many inputs and targets `write_examples` makes of tokens: of most recipes their number says that.
+
+    Of others examples may be shorter than `Recipe.loops` say.
+    """
+    if hasattr(recipe, "sizes_of_tokens"):
+        return recipe.sizes_of_tokens(recipe, tokens, starts, pieces, firsts, keys)
+    _, sizes_of = recipe.loops
+    return sizes_of(recipe, pieces, firsts, keys)
+
+
 def made(
     recipe: Any, tokens: np.ndarray, pieces: np.ndarray, firsts: np.ndarray, keys: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
@@ -339,9 +352,9 @@ def made(
 
     The examples' tokens, int32, are one after the other, too. For the rest see `write_examples`.
     """
-    write, sizes_of = recipe.loops
-    sizes = sizes_of(recipe, pieces, firsts, keys)
+    write, _ = recipe.loops
     starts = np.append(0, np.cumsum(pieces, dtype=np.int64))[firsts[:-1]]
+    sizes = exact_sizes(recipe, tokens, starts, pieces, firsts, keys)
     features = [np.zeros([1, total], np.int32) for total in sizes.sum(axis=0).tolist()]
     places = np.cumsum(sizes, axis=0) - sizes
     write(recipe, tokens, starts, pieces, firsts, keys, np.zeros_like(starts), places, *features)

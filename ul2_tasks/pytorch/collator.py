@@ -333,7 +333,7 @@ class UL2DataCollator:
         stops = np.cumsum(lengths)
         ranges = Ranges(chosen, lengths, np.arange(len(lengths)), stops - lengths, stops)
         recipes = [recipe(*of, self.max_tokens, _ADD_EOS) for of in zip(self._denoisers, self._special)]
-        sizes = sizes_of(recipes, ranges, keys)
+        sizes = sizes_of(recipes, ranges, keys, tokens)
         rows = {key: np.zeros([len(lengths), width], np.int32) for key, width in zip(EXAMPLE, sizes.max(axis=0).tolist())}
         MadeText(tuple(recipes), ranges, keys, tokens, sizes).write(np.arange(len(lengths)), np.zeros_like(sizes), rows)
         return rows, dict(zip(EXAMPLE, sizes.T))

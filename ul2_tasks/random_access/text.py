@@ -15,7 +15,7 @@ from ul2_tasks.compiled import compiled
 from ul2_tasks.denoisers.diffusion import Noising
 from ul2_tasks.denoisers.loss_weights import mask_repeats, split_numbered
 from ul2_tasks.denoisers.solution import DenoisingConfiguration, Solution
-from ul2_tasks.denoisers.write import recipe
+from ul2_tasks.denoisers.write import exact_sizes, recipe
 from ul2_tasks.example_features import DIFFUSION, EXAMPLE, LOSS_WEIGHT, RATE, TOKEN_FEATURES, WEIGHTED
 from ul2_tasks.order.ranges import Ranges
 from ul2_tasks.random_access.kinds import Origin, Task, blocks_of, described_blocks, mark_text
@@ -167,7 +167,7 @@ class Text:
         tokens = self.store.read_chunks(*read)
         self._check(tokens, given)
         weights = self._weights(ranges, tokens, read)
-        return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys), weights=weights)
+        return MadeText(self.recipes, ranges, keys, tokens, sizes_of(self.recipes, ranges, keys, tokens), weights=weights)
 
     def _weights(self, ranges: Ranges, tokens: np.ndarray, read: tuple[np.ndarray, np.ndarray]) -> np.ndarray | None:
         """Those of the tokens of examples in the loss, float32; None where all are 1."""
@@ -342,12 +342,14 @@ class MadeText(NamedTuple):
         mark_text(rows, places, self.sizes, written)
 
 
-def sizes_of(recipes: Sequence[Any], ranges: Ranges, keys: np.ndarray) -> np.ndarray:
-    """How long inputs and targets of chunks are, [n, 2] int64; `keys`, [n] uint64, are those of their noise."""
-    found = np.zeros([len(ranges.kinds), len(TOKEN_FEATURES)], np.int64)
+def sizes_of(recipes: Sequence[Any], ranges: Ranges, keys: np.ndarray, tokens: np.ndarray | None = None) -> np.ndarray:
+    """How long inputs and targets of chunks are, [n, 2] int64, or without their tokens at most; `keys`, [n] uint64, are those of
+    their noise."""
+    found, starts = np.zeros([len(ranges.kinds), len(TOKEN_FEATURES)], np.int64), np.cumsum(ranges.sizes) - ranges.sizes
     for recipe_, of in by_kind(recipes, ranges.kinds):
         _, sizes = recipe_.loops
-        found[of] = sizes(recipe_, ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of])
+        chunks = ranges.sizes[of].astype(np.int32), np.arange(len(of) + 1), keys[of]
+        found[of] = sizes(recipe_, *chunks) if tokens is None else exact_sizes(recipe_, tokens, starts[of], *chunks)
     return found
 
 
