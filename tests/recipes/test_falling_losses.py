@@ -23,6 +23,13 @@ def test_of_t5_loop_whose_table_says_how_it_ran(run_recipe):
     assert re.search(r"\n *\d+ +[\d.]+ +[\d.]+% +[\d.]+%\n", output)
 
 
+def test_of_diffusion_by_blocks(run_recipe):
+    for package in ("torch", "transformers"):
+        pytest.importorskip(package, reason="the extra torch is not installed")
+    losses = [*losses_of(run_recipe("diffusion.py", "--kind", "block", "--steps", 40, without=OF_OTHERS)).values()]
+    assert sum(losses[-8:]) < 0.9 * sum(losses[:8])
+
+
 OF_JAX = r"r1 ([\d.]+), r2 ([\d.]+), s ([\d.]+), x1 ([\d.]+), x2 ([\d.]+)"
 OF_IMAGES = r"loss/r1 ([\d.]+), loss/r2 ([\d.]+), loss/s ([\d.]+), loss/x1 ([\d.]+), loss/x2 ([\d.]+), images (?:[4-9]\d|\d{3})"
 OF_TRAINER = r"eval_loss/r1 ([\d.]+), eval_loss/r2 ([\d.]+), eval_loss/s ([\d.]+)"

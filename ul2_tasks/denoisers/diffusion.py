@@ -257,11 +257,11 @@ def write_noised(noising, tokens, starts, pieces, firsts, keys, rows, places, in
         first = copied(mode, 0, len(mode), targets[row], target)
         last = copied(end, 0, len(end), targets[row], copied(tokens, starts[example], length, targets[row], first))
         start, stop = _noised(noising, last - first, key)
-        own, clean, below, block = mixed(~key), targets[row][first:], np.uint64(0), np.int64(-1)
+        own, clean, below, border = mixed(~key), targets[row][first:], np.uint64(0), start
         for at in range(start, stop):
-            of = at // noising.block if noising.block else np.int64(0)
-            if of != block:
-                below, block = np.uint64(_rate(noising, key, of) * 2.0**32), of
+            if at == border:  # of a block, which has another rate
+                below = np.uint64(_rate(noising, key, at // max(noising.block, 1)) * 2.0**32)
+                border = at + noising.block
             bits, token = mixed(own + np.uint64(at + 1) * _GOLDEN), clean[at]
             if bits >> _32 < below:
                 token = noising.mask if noising.mask >= 0 else ids[(bits & _LOW) * np.uint64(len(ids)) >> _32]
@@ -277,21 +277,18 @@ def mark_noised(noising, keys, sizes, rows, places, inputs, rates, weights, bloc
     for example in range(len(keys)):
         key, row, (place, target) = keys[example], rows[example], places[example]
         start, stop = _noised(noising, sizes[example, 1] - mode, key)
-        rate, block = 0.0, np.int64(-1)
+        first, rate, inverse, block, border = target + mode, 0.0, 1.0, np.int64(1), start
         for at in range(-mode, sizes[example, 1] - mode):
-            to, is_noised = target + mode + at, start <= at < stop
-            weight = noising.clean_weight if at >= 0 else 0.0
-            of = at // noising.block if noising.block else np.int64(0)
-            if is_noised:
-                if of != block:
-                    rate, block = _rate(noising, key, of), of
-                rates[row, to], weight = rate, 1.0
-                if noising.mask >= 0:
-                    weight = 1 / rate if inputs[row, place + at - start] == noising.mask else 0.0
-            weights[row, to] *= weight
-            if noising.form == WHOLE:
-                blocks[row, to] = 1
-            elif noising.form == BLOCKS:
-                blocks[row, to] = 2 * of + 1 if is_noised else 0
+            if start <= at < stop:
+                if at == border:
+                    number, border = at // max(noising.block, 1), at + noising.block
+                    rate = _rate(noising, key, number)
+                    if noising.mask >= 0:
+                        inverse = 1 / rate
+                    if noising.form != WHOLE:
+                        block = 2 * (number if noising.form == BLOCKS else mode + start) + 1
+                rates[row, first + at], blocks[row, first + at] = rate, block
+                weights[row, first + at] *= inverse * (noising.mask < 0 or inputs[row, place + at - start] == noising.mask)
             else:
-                blocks[row, to] = 2 * (mode + start) + 1 if is_noised else 2 * (mode + at) + 2
+                weights[row, first + at] *= noising.clean_weight if at >= 0 else 0.0
+                blocks[row, first + at] = 1 if noising.form == WHOLE else 2 * (mode + at) + 2 if noising.form == CANVAS else 0
