@@ -411,6 +411,14 @@ def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS, name: bool
     return build
 
 
+def of_appended(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
+    """A dataset of two corpora in stages, of which one is appended."""
+    process = dict(zip(("rank", "world_size"), shard))
+    dataset = ul2_tasks.UL2IterableDataset(of_numbers(register_staged)(seed, **settings).examples, num_epochs=epochs, **process)
+    dataset.append_stage(3, {"laws_mix": 1, "laws_more_mix": 5})
+    return dataset
+
+
 class Sequence(NamedTuple):
     examples: Any
     epochs: int | None
@@ -886,6 +894,19 @@ OF_PYTORCH = [
         **IN_PYTORCH,
         hosts=(2,),
         lacks=as_above("no seed", "another lengths", "another corpus"),
+    ),
+    Pipeline(
+        name="texts of two corpora, to which a stage is appended, in PyTorch",
+        build=of_appended,
+        others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_r1': 0.5", "'laws_r1': 0.875")},
+        **IN_PYTORCH,
+        hosts=(2, 5),
+        state_bytes=10_000,
+        lacks={
+            **as_above("no seed", "another seed", "another lengths", "another corpus", "new process"),
+            **IN_BLOCKS,
+            **dict.fromkeys(("hosts", "once", "epochs"), ENDS_EARLY["once"]),
+        },
     ),
     Pipeline(
         name="examples, in grain",

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.chat.objective import CHAT
@@ -241,11 +241,16 @@ def _by_name(weights: Mapping[Description, float]) -> tuple[tuple[Description, f
     return tuple((leaf, as_python(weights[leaf])) for leaf in sorted(weights, key=lambda leaf: (leaf.name, *leaf.rates)))
 
 
+def corpora_of(given: Any, names: Collection[str]) -> set[str]:
+    """The corpora that are meant: one of these names, or those of a description, or of a registered name."""
+    return {given} if given in names else {leaf.corpus().name for leaf in as_description(given).leaves}
+
+
 def _epochs_of(given: Any, leaves: Iterable[Description]) -> tuple[tuple[str, int], ...]:
     """The most epochs of corpora, by their names, of descriptions or names."""
     names, found = {leaf.corpus().name for leaf in leaves if leaf.tasks}, dict[str, int]()
     for each, epochs in given.items() if isinstance(given, Mapping) else given:
-        corpora = {each} if each in names else {leaf.corpus().name for leaf in as_description(each).leaves}
+        corpora = corpora_of(each, names)
         if not is_integer(epochs, at_least=1) or not corpora <= names or found.keys() & corpora:
             raise ValueError(
                 "max_epochs must have integers of at least 1 for corpora that are mixed, each once, got"

@@ -22,6 +22,7 @@ element i is of partition i mod C, and so is its position. Stages then begin at 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -132,7 +133,7 @@ class Shares:
     @classmethod
     def of(cls, weights: Iterable[float]) -> Shares:
         """Those of weights of any sum: of multiples of the weights they are the same."""
-        return cls(tuple(fractions(dict(enumerate(weights))).values()))
+        return _shares(tuple(weights))
 
     @cached_property
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -182,6 +183,12 @@ class Shares:
     def counts(self, places: int) -> np.ndarray:
         """[K] int64, how many of the first places each kind has."""
         return _counts(self._tree, np.arange(len(self.weights)), places)
+
+
+@functools.lru_cache(1 << 12)
+def _shares(weights: tuple[float, ...]) -> Shares:
+    """Those of the same weights once, with their tree: a run may have thousands of stages, and get more."""
+    return Shares(tuple(fractions(dict(enumerate(weights))).values()))
 
 
 def _half(weights: Sequence[int]) -> int:

@@ -28,6 +28,7 @@ from ul2_tasks.tokenizers.special_ids import pads_with_0
 with needs("UL2IterableDataset", "torch"):
     import torch
 
+    from ul2_tasks.pytorch.appended import Appended
     from ul2_tasks.pytorch.elements import Elements
     from ul2_tasks.pytorch.passes import Resumable
     from ul2_tasks.pytorch.processes import Reader, given_process
@@ -139,6 +140,7 @@ class UL2IterableDataset(Resumable):
             found, corpora = open_examples(mixture, sequence_length, pack=pack, **given)
         check_converter(feature_converter, found)
         self._examples, self._corpora = found, corpora
+        self._appended = Appended(found) if corpora is None and found.describe().get("schedule") else None
         self._num_epochs = epochs_of(num_epochs)
         self._feature_converter = feature_converter
         self._in_a_row = converted or batch_size or 1
@@ -171,7 +173,8 @@ class UL2IterableDataset(Resumable):
         return Reader(*self._reading_process(), *which, self._in_a_row, self._joined)
 
     def _new_elements(self) -> Elements:
-        found, converter, epochs, reader = self._examples, self._feature_converter, self._num_epochs, self._reader()
+        found = self._appended.examples if self._appended else self._examples
+        converter, epochs, reader = self._feature_converter, self._num_epochs, self._reader()
         is_as_it_is = found.numbering.packed and converter is None
         pipeline = {
             **found.describe(),
@@ -183,7 +186,47 @@ class UL2IterableDataset(Resumable):
         if self._corpora:
             _hide_gpus()
             stream = self._corpora.stream(found.budgets if found.numbering.packed else None, *reader.of_shards, epochs)
-        return Elements(found, stream, reader, converter, epochs, pipeline)
+        return Elements(found, stream, reader, converter, epochs, pipeline, self._appended)
+
+    @property
+    def stages(self) -> list[tuple[int, dict[str, float]]]:
+        """The stages that were appended, [(first step, {corpus: weight})], as a state has them."""
+        return self._appended.stages if self._appended else []
+
+    def append_stage(self, step: int, weights: Mapping[Any, float] | Sequence[tuple[Any, float]]) -> None:
+        """Changes the weights of corpora from a step on, from the loop that reads, as a `Stage` of the schedule would.
+
+        All processes append the same. States have the stages, and any number of processes and workers can load them. Another stage
+        of the schedule ends it. With workers append it further ahead than they read, batches times `prefetch_factor`.
+
+        Args:
+            step: the first step with these weights, counted as in the schedule.
+            weights: positive numbers by the corpora's descriptions or names; a corpus that is not there pauses.
+
+        Raises:
+            ValueError: the dataset has no schedule, or is read in windows; `weights` are of others; or some of the step was read,
+                also ahead by workers, of which a late one raises the error.
+        """
+        if self._appended is None:
+            raise ValueError(
+                "append_stage must have a mixture with a schedule that has random access, got one without. Pass"
+                " Mix(.., schedule=[Stage(0, ..)], batch_size=.., steps=..), and write the caches of large corpora."
+            )
+        loaded = self._passes.loaded
+        reached = self._elements.reached() if self._elements else loaded["number"] if loaded else 0
+        self._appended.append(step, weights, reached)
+        if self._elements:
+            self._elements.follow(self._appended)
+        if loaded:
+            self._passes.loaded = {**loaded, "stages": self.stages}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Resumable.load_state_dict`; also has the stages that were appended."""
+        super().load_state_dict(state)
+        if state.get("stages") and not self._appended:
+            raise ValueError("state must be without stages that were appended, which a mixture with a schedule has, got some.")
+        if self._appended:
+            self._appended.load(state.get("stages", ()), torch.utils.data.get_worker_info() is not None)
 
 
 def _hide_gpus() -> None:

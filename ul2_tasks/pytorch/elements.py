@@ -34,6 +34,7 @@ from ul2_tasks.example_features import (
     with_task_id,
 )
 from ul2_tasks.models.transformers import BESIDE_LABELS, HuggingFaceChatConverter, HuggingFaceFeatureConverter
+from ul2_tasks.pytorch.appended import Appended
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, check_resumed, state_of
 from ul2_tasks.random_access.batches import Mixed, features_of, make_batch, members_of, widest
@@ -68,11 +69,19 @@ class Numbers:
             return {"number": self._reader.number(self._start, given)}
         return {"number": self._stop if has_ended else min(self._reader.number(self._start, given), self._stop)}
 
-    def read(self, at_a_time: int) -> Iterator[tuple[int, Mixed, Slots]]:
-        """How many elements come next, at most so many, and of what they are."""
+    def follow(self, examples: Examples) -> None:
+        """Goes on with other examples."""
+        self._numbering = examples.numbering
+
+    def reached(self, given: int) -> int:
+        """See `Reader.reached`."""
+        return self._reader.reached(self._start, given)
+
+    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots]]:
+        """How many elements come next, at most so many, and of what they are; after the first ones."""
         share = self._reader.share(self._start, self._numbering.turns)
         own = NO_END if self._stop is None else share.count(self._stop)
-        for first in range(0, own, at_a_time):
+        for first in range(begin, own, at_a_time):
             numbers = share.numbers(np.arange(first, min(first + at_a_time, own)))
             yield len(numbers), self._numbering, self._numbering.slots(numbers)
 
@@ -92,7 +101,7 @@ class InWindows:
         after = min(given * self._joined - self._before, len(self._states) - 1)  # the last batch may be smaller
         return {"windows": self._states[after].tolist()}
 
-    def read(self, at_a_time: int) -> Iterator[tuple[int, Mixed, Slots]]:
+    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots]]:
         while True:
             states, stretches = [self._states[-1:]], list[Stretch]()
             while (count := sum(map(len, states)) - 1) < at_a_time:
@@ -114,7 +123,7 @@ class Elements:
     """An iterator over a reader's share of examples, each as it is, as a converter has it, or so many in a batch.
 
     `stream` is None where they are read by number. `epochs` is None for no end, and `pipeline` is what a state says beside the
-    place.
+    place. `appended` are the stages that come while it reads.
     """
 
     def __init__(
@@ -125,6 +134,7 @@ class Elements:
         converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter | None,
         epochs: int | None,
         pipeline: Mapping[str, Any],
+        appended: Appended | None = None,
     ):
         self._converter, self._joined, self._is_packed = converter, reader.joined, bool(examples.numbering.packed)
         members = members_of(examples.numbering)
@@ -137,6 +147,7 @@ class Elements:
         self._places = Numbers(examples, reader, epochs) if stream is None else InWindows(stream, reader)
         self.pipeline = {**pipeline, **(reader.worker_of_several if stream is None else {"shard": reader.shard})}
         self._given, self._has_ended, self._elements = 0, False, self._read()
+        self._appended, self._worker, self._seen = appended, torch.utils.data.get_worker_info(), -1
 
     def resume(self, state: Mapping[str, Any]) -> bool:
         """Goes on where the state was taken; for an iterator that has given nothing yet. Says whether it was at the end."""
@@ -145,12 +156,35 @@ class Elements:
 
     def state(self) -> dict[str, Any]:
         """Where it is, see `UL2IterableDataset.state_dict`."""
-        return state_of({"pipeline": dict(self.pipeline), **self._places.place(self._given, self._has_ended)})
+        stages = {"stages": self._appended.stages} if self._appended and self._appended.stages else {}
+        return state_of({"pipeline": dict(self.pipeline), **self._places.place(self._given, self._has_ended), **stages})
+
+    def reached(self, more: int = 0) -> int:
+        """The number before which all is that was given, or will be with so many elements more."""
+        return self._places.reached(self._given + more)  # type: ignore[union-attr]
+
+    def follow(self, appended: Appended) -> None:
+        """Goes on with the stages that were appended since it last did. Raises a ValueError where it has read beyond."""
+        if self._seen == appended.count:
+            return
+        before, self._seen, examples = self.pipeline["schedule"]["stages"], appended.count, appended.examples
+        schedule: Any = examples.describe()["schedule"]
+        if late := [each["first"] for each in schedule["stages"] if each not in before and each["first"] < self.reached()]:
+            raise ValueError(
+                f"stages must be appended before a worker reads them ahead, got one from element {late[0]:,} on after"
+                f" {self.reached():,} were read. Append stages further ahead."
+            )
+        self._places.follow(examples)  # type: ignore[union-attr]
+        self.pipeline = {**self.pipeline, "schedule": schedule}
+        self._elements = self._read(self._given * self._joined)
 
     def __iter__(self) -> Elements:
         return self
 
     def __next__(self) -> dict[str, Any]:
+        if self._appended and self._worker:  # in the main process they are told
+            self._appended.reach(self._worker.id, self.reached(1))
+            self.follow(self._appended)
         try:
             element = next(self._elements)
         except StopIteration:
@@ -159,9 +193,9 @@ class Elements:
         self._given += 1
         return {name: values if name == IMAGES else to_torch(values) for name, values in element.items()}
 
-    def _read(self) -> Iterator[dict[str, Any]]:
-        first, converter, joined = 0, self._converter, self._joined
-        for count, source, slots in self._places.read(joined * max(1, _AT_A_TIME // joined)):
+    def _read(self, first: int = 0) -> Iterator[dict[str, Any]]:
+        converter, joined = self._converter, self._joined
+        for count, source, slots in self._places.read(joined * max(1, _AT_A_TIME // joined), first):
             rows, sizes, _ = make_batch(source, slots, self._lengths, self._with_task_id)
             if converter is not None and converter.batch_size is not None:
                 of = {key: values for key, values in rows.items() if key in self._features}

@@ -55,6 +55,11 @@ class Reader:
             )
         return start + rounds * self.in_a_row * readers + rest
 
+    def reached(self, start: int, given: int) -> int:
+        """The number before which all are of the rounds in which this reader took so many elements from a number on."""
+        rounds = -(-given * self.joined // self.in_a_row)
+        return start + (((rounds - 1) * self.workers + self.worker + 1) * self.in_a_row * self.world_size if rounds else 0)
+
     @property
     def worker_of_several(self) -> dict[str, str]:
         """What a state says of a worker that is not alone."""

@@ -46,6 +46,9 @@ def check_form(state: Mapping[str, Any]) -> None:
     for name, least in (("epoch", 0), ("start", 0), ("readers", 1)):
         is_right = name not in state or is_integer(state[name], at_least=least)
         check_part(name, state.get(name), is_right, f"an integer, {least} or more")
+    for step, weights in state.get("stages", ()):
+        is_right = is_integer(step, at_least=0) and isinstance(weights, Mapping)
+        check_part("stages", [step, weights], is_right, "a first step and weights by corpus, each")
     if windows is None:
         check_part("number", number, is_integer(number, at_least=0) and number < 2**63, "the index of an example, 0 or more")
     else:

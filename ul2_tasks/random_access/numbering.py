@@ -352,6 +352,21 @@ class Numbering:
         packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
         return _arranged(self.corpora, packed, self.stages, self.size, self.max_epochs, self.leaving_out)
 
+    def with_stages(self, more: Mapping[int, Mapping[str, float]], weigh: str) -> Numbering:
+        """The same with stages more, from elements on: these weights of corpora, which are read as in the last stage before."""
+        stages, read = {stage.first: stage for stage in self.stages}, dict[str, int]()
+        for stage in reversed(self.stages):
+            read |= {self.corpora[number].name: number for number in stage.corpora}
+        for first in sorted({*stages, *more}):
+            if (weights := more.get(first)) is not None:
+                numbers = sorted(map(read.__getitem__, weights), key=lambda number: self.corpora[number].members[0].task)
+                chosen = [self.corpora[number] for number in numbers]  # as of all tasks of a stage
+                of = _weights([weights[each.name] for each in chosen], chosen, weigh)
+                stages[first] = MixedStage(first, tuple(numbers), tuple(of))
+            read |= {self.corpora[number].name: number for number in stages[first].corpora}
+        in_order = tuple(stages[first] for first in sorted(stages))
+        return _arranged(self.corpora, self.packed, in_order, self.size, self.max_epochs, self.leaving_out)
+
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
         if leaving_out is self.leaving_out:
@@ -477,11 +492,16 @@ def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]]
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
         rates = [math.fsum(member.rate for member in readers) for readers in read.values()]
-        if schedule.weigh == "tokens":
-            ordered = [list(corpora.values())[number] for number in chosen]
-            rates = [rate * each.order.examples / each.epoch_tokens for rate, each in zip(rates, ordered)]
+        rates = _weights(rates, [list(corpora.values())[number] for number in chosen], schedule.weigh)
         stages.append(MixedStage(first, tuple(chosen), tuple(rates)))
     return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements, schedule.max_epochs)
+
+
+def _weights(rates: Sequence[float], corpora: Sequence[OrderedCorpus], weigh: str) -> Sequence[float]:
+    """The weights of examples of corpora that have these rates, of examples or of tokens."""
+    if weigh == "examples":
+        return rates
+    return [rate * each.order.examples / each.epoch_tokens for rate, each in zip(rates, corpora)]
 
 
 def by_corpus(members: Iterable[Task]) -> dict[str, list[Task]]:

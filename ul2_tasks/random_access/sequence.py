@@ -20,7 +20,7 @@ from ul2_tasks.random_access.batches import Batch, features_of, make_batch, memb
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
-from ul2_tasks.scalars import is_integer
+from ul2_tasks.scalars import fractions, is_integer
 from ul2_tasks.store.provenance import Origin, Provenance
 
 _logger = logging.getLogger(__name__)
@@ -124,6 +124,22 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def _epoch(self, epoch: int) -> Examples:
         return Examples(self.numbering, self.budgets, self.describe, epoch, self.task_id)
+
+    def with_stages(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> Examples:
+        """The same of a schedule that has stages more: from first steps on these weights of corpora, by their names."""
+        told: dict = {**self.describe()}
+        size, described = told["schedule"]["batch_size"], {each["first"]: each for each in told["schedule"]["stages"]}
+        more = {step * size: weights for step, weights in stages}
+        numbering = self.numbering.with_stages(more, told.get("weigh", "examples"))
+        for stage in numbering.stages:
+            if (weights := more.get(stage.first)) is not None:
+                chosen = [numbering.corpora[number] for number in stage.corpora]
+                parts = [(weights[each.name] / sum(member.rate for member in each.members), each.members) for each in chosen]
+                rates = {member.task: part * member.rate for part, members in parts for member in members}
+                names = [each.name for each in chosen]
+                described[stage.first] = {"first": stage.first, "rates": fractions(rates), "corpora": names}
+        told["schedule"] = {"batch_size": size, "stages": [described[first] for first in sorted(described)]}
+        return Examples(numbering, self.budgets, lambda: told, self.number, self.task_id)
 
     @cached_property
     def tasks(self) -> tuple[TaskInfo, ...]:
