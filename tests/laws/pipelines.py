@@ -415,7 +415,7 @@ def of_appended(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
     """A dataset of two corpora in stages, of which one is appended."""
     process = dict(zip(("rank", "world_size"), shard))
     dataset = ul2_tasks.UL2IterableDataset(of_numbers(register_staged)(seed, **settings).examples, num_epochs=epochs, **process)
-    dataset.append_stage(3, {"laws_mix": 1, "laws_more_mix": 5})
+    dataset.append_stage(3, {"laws_corpus": 1, "laws_more_corpus": 5})
     return dataset
 
 
