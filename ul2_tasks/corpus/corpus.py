@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ from ul2_tasks.store.columns import TOKENS
 from ul2_tasks.store.read import Store
 from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.batches import encode_batch
-from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, TextIds, vocabulary_identity
+from ul2_tasks.tokenizers.special_ids import SpecialTokensRequest, TextIds, Token, special_tokens, vocabulary_identity
 
 _SHOWN = 10  # tokens in an error
 
@@ -72,9 +73,11 @@ class Texts:
     """The `Encoder` of texts, and of documents that are ids of tokens already.
 
     With a `loss_weight_key` the weights of tokens in the loss, float32, are beside these, by their bits: as int32.
+    The texts of a group of records are one document, with the token `separator` between each two.
     """
 
     loss_weight_key: str | None = None
+    separator: Token | None = None
 
     counts_ids = False
     read_as: ClassVar[tuple[str, dict[str, int]]] = ("mix", {"inputs": 512, "targets": 512})
@@ -84,7 +87,28 @@ class Texts:
         return {LOSS_WEIGHT: np.dtype(np.int32)} if self.loss_weight_key else {}
 
     def encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
-        """See `Encoder.encode`. A text that is not UTF-8 is no document, and neither are ids that the vocabulary lacks."""
+        """See `Encoder.encode`."""
+        if self.separator is None:
+            return self._encode(corpus, records)
+        parts = [record.parts or (record,) for record in records]
+        found, of = self._encode(corpus, [*itertools.chain(*parts)]), np.repeat(np.arange(len(parts)), [*map(len, parts)])
+        (separator,), columns = self.own_ids(corpus.vocabulary), {}
+        problems = [
+            next(filter(None, each), b"") for each in np.split(np.array(found.problems, object), np.flatnonzero(np.diff(of)) + 1)
+        ]
+        is_whole = np.array([not problem for problem in problems], bool)[of]
+        for key, (values, lengths) in found.columns.items():
+            values, lengths = values[np.repeat(is_whole, lengths)], lengths * is_whole
+            has_some = np.flatnonzero(lengths)
+            are_before = has_some[:-1][of[has_some[:-1]] == of[has_some[1:]]]
+            ends = np.cumsum(lengths)[are_before]
+            joined = np.insert(values, ends, separator if key == TOKENS else values[ends - 1])
+            counts = np.bincount(of, lengths, len(parts)) + np.bincount(of[are_before], minlength=len(parts))
+            columns[key] = joined, counts.astype(np.int64)
+        return Encoded(columns, problems)
+
+    def _encode(self, corpus: Corpus, records: Sequence[Record]) -> Encoded:
+        """The same of records alone. A text that is not UTF-8 is no document, and neither are ids that the vocabulary lacks."""
         told = [_problem_of(record, corpus) for record in records]
         problems = [problem.encode(errors="backslashreplace") for problem in told]  # a path may be of any bytes
         texts = [b"" if record.is_ids else record.text for record in records]
@@ -108,10 +132,12 @@ class Texts:
         return record.text
 
     def own_ids(self, vocabulary: Vocabulary) -> frozenset[int]:
-        return frozenset()
+        own = () if self.separator is None else (self.separator,)
+        return frozenset(special_tokens(vocabulary, None, own=own).sentinels if own else ())
 
     def settings(self, vocabulary: Vocabulary) -> dict[str, str]:
-        return {"loss_weight_key": self.loss_weight_key} if self.loss_weight_key else {}
+        weights = {"loss_weight_key": self.loss_weight_key} if self.loss_weight_key else {}
+        return weights | ({} if self.separator is None else {"separator": str(*self.own_ids(vocabulary))})
 
 
 def _problem_of(record: Record, corpus: Corpus) -> str:

@@ -25,6 +25,8 @@ from ul2_tasks.tokenizers.base import Vocabulary
 from ul2_tasks.tokenizers.by_name import open_for_modes
 from ul2_tasks.tokenizers.special_ids import Mode, SpecialTokens, Token, plain_modes
 
+_OF_THE_OWNER = ("text_key", "loss_weight_key", "group_by", "separator", "on_error")  # of a shared corpus
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixture(Description):
@@ -51,6 +53,9 @@ class Mixture(Description):
         loss_weight_key: the field or column with the weights of tokens in the loss, numbers of at least 0: a list with one for each
             id of a record that has ids, or of any record one for all of its tokens. Examples then have `loss_weight`, see the guide
             "Denoisers". By default what the source was opened with, else all are 1.
+        group_by: the field by which records are grouped, such as the repository of a file: those with one value, which must follow
+            each other in a file or `Dataset`, are one document, in their order, whose id is the value.
+        separator: the special token between two records of a group, by its name or id.
         repeated_ngrams: which repetitions of a text have the weight 0; None for none.
         on_error: "raise" an error for a record that cannot be read or is not UTF-8, or "skip" it; skipped records are counted in
             the cache and in the log.
@@ -82,6 +87,8 @@ class Mixture(Description):
     _: dataclasses.KW_ONLY
     text_key: str | Any = None
     loss_weight_key: str | None = None
+    group_by: str | None = None
+    separator: Token | None = None
     repeated_ngrams: RepeatedNgrams | None = None
     on_error: str = "raise"
     sentinels: tuple[Token, ...] | str | Any = None
@@ -97,13 +104,16 @@ class Mixture(Description):
         if isinstance(self.source, Mixture):
             owner = owner_of(self.source)
             vocabulary, sentinels = _open_shared(owner, self, names)
-            more = {"source": owner, **{key: getattr(owner, key) for key in ("text_key", "loss_weight_key", "on_error")}}
+            more = {"source": owner, **{key: getattr(owner, key) for key in _OF_THE_OWNER}}
             more["block_shuffle"] = self.block_shuffle or owner.block_shuffle
         else:
-            source = open_source(self.source, text_key=self.text_key, loss_weight_key=self.loss_weight_key)
+            keys = {key: getattr(self, key) for key in ("text_key", "loss_weight_key", "group_by")}
+            source = open_source(self.source, **keys)
             vocabulary, sentinels = open_for_modes(self.vocabulary, names, self.sentinels, self.modes)
             more = {"source": source, "text_key": self.text_key or getattr(source, "text_key", "text")}
-            more["loss_weight_key"] = getattr(source, "loss_weight_key", None)
+            more |= {key: getattr(source, key) for key in ("loss_weight_key", "group_by")}
+            if (self.separator is None) != (more["group_by"] is None):
+                raise ValueError(f"separator must be a token with group_by, and else None, got {self.separator!r}. Pass both.")
         if isinstance(bounds, Mapping):
             bounds = {key: as_python(bound) for key, bound in bounds.items()}
         self._set(
@@ -132,7 +142,7 @@ class Mixture(Description):
         owner = owner_of(self)
         configuration = CorpusConfiguration(owner.text_key, owner.on_error, special_tokens_of(owner), owner.separate_documents)
         name = f"{owner.name}_corpus"
-        texts = Texts(owner.loss_weight_key)
+        texts = Texts(owner.loss_weight_key, owner.separator)
         return Corpus(name, owner.source, owner.vocabulary, configuration, texts, folders(cache_dirs))
 
     def members(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> list[Task]:
@@ -151,7 +161,7 @@ class Mixture(Description):
     def _arguments(self) -> Mapping[str, object]:
         """See `Description._arguments`; of a shared corpus also its name, by which it is read once with the other mixture."""
         arguments, owner = dict(super()._arguments()), owner_of(self)
-        for key in ("loss_weight_key", "repeated_ngrams"):  # of a run that was begun before there were any
+        for key in ("loss_weight_key", "group_by", "separator", "repeated_ngrams"):  # of a run that was begun before there were any
             if arguments[key] is None:
                 del arguments[key]
         return arguments if owner is self else {**arguments, "corpus": f"{owner.name}_corpus"}
@@ -177,7 +187,7 @@ def _open_shared(
 
     Equal ones are taken, because a gin file may bind them for all calls of `register`.
     """
-    for argument, left_out in (("text_key", None), ("loss_weight_key", None), ("on_error", "raise")):
+    for argument, left_out in zip(_OF_THE_OWNER, (None, None, None, None, "raise")):
         if getattr(mixture, argument) not in (left_out, getattr(owner, argument)):
             raise _not_shared(argument, owner, getattr(mixture, argument))
     given, sentinels = mixture.vocabulary, mixture.sentinels

@@ -18,7 +18,8 @@ class DataSource(abc.ABC):
     """Documents in splits, which say in words what they are. Where `knows_splits` is false, only opening it tells the splits."""
 
     knows_splits = True
-    loss_weight_key: Any = None  # see `open_source`
+    loss_weight_key: Any = None  # see `open_source`, as for the next one
+    group_by: str | None = None
 
     def __init__(self, splits: Iterable[str]):
         self._splits = tuple(splits)

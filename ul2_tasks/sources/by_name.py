@@ -25,6 +25,7 @@ def open_source(
     *,
     text_key: str | None = None,
     loss_weight_key: str | Sequence[str] | None = None,
+    group_by: str | None = None,
     id_key: str | None = None,
     validation: float | None = None,
     format: str | None = None,
@@ -53,6 +54,7 @@ def open_source(
         loss_weight_key: the field with the weights of tokens in the loss, see `Mixture`. Of "flat:" and the like the files of the
             weights, a path, a glob or a list, in the order of those of the tokens: bool, uint8 or float32, in .npy or without a
             header of the `dtype` "float32".
+        group_by: the field by which records are grouped, see `Mixture`.
         id_key: the field that holds the document's id, a text, bytes or an integer. `validation` and the count of conversations
             use it; by default the text itself is the id.
         validation: the fraction of documents that becomes the split `validation`. A hash of the id decides, so that a document is
@@ -78,6 +80,8 @@ def open_source(
         raise ValueError(f"text_key must be that of the open source {own}, {opened_with!r}, got {text_key!r}. Leave it out.")
     if own and loss_weight_key not in (None, getattr(own, "loss_weight_key", None)):
         raise ValueError(f"loss_weight_key must be that of the open source {own}, got {loss_weight_key!r}. Leave it out.")
+    if own and group_by not in (None, own.group_by):
+        raise ValueError(f"group_by must be that of the open source {own}, got {group_by!r}. Leave it out.")
     if id_key is not None and validation is None and (own or not as_json):
         raise ValueError(f"id_key must be left out without validation, got {id_key!r}. Pass validation, too, or leave out id_key.")
     if dtype not in (None, "uint16", "uint32", "int32", "int64"):
@@ -85,12 +89,13 @@ def open_source(
     named, text_key = None if text_key == "text" else text_key, text_key or opened_with or "text"
     if tokens := _tokens(spec):
         _check_left_out(spec, "files of tokens", validation=validation, format=format, documents=documents, text_key=named)
+        _check_left_out(spec, "files of tokens", group_by=group_by)
         _check_left_out(spec, "files that say it themselves", dtype=dtype if tokens[0] != "flat" else None)
         return TokenSource(*tokens, eod, dtype, loss_weight_key)
     _check_left_out(spec, f"sources without a prefix of tokens, {' '.join(f'{name}:' for name in TOKENS)}", eod=eod)
     held, text = datasets_by_split(spec), spec if isinstance(spec, str) else ""
     kind, colon, name = text.partition(":")
-    layout = Layout(format, documents, text_key, id_key, as_json, dtype, loss_weight_key)  # type: ignore[arg-type]
+    layout = Layout(format, documents, text_key, id_key, as_json, dtype, loss_weight_key, group_by)  # type: ignore[arg-type]
     if own or held or text == "embedded" or (kind == "hf" and colon):  # a folder may be called "hf"
         _check_left_out(spec, "sources that are not files", format=format, documents=documents, dtype=dtype)
     if own:
@@ -98,7 +103,7 @@ def open_source(
     elif held:
         source = DatasetSource(held, layout)
     elif text == "embedded":
-        _check_left_out(spec, "the built-in corpus", text_key=named, loss_weight_key=loss_weight_key)
+        _check_left_out(spec, "the built-in corpus", text_key=named, loss_weight_key=loss_weight_key, group_by=group_by)
         source = embedded_corpus()
     elif kind == "hf" and colon:
         path, _, config = name.partition(":")
@@ -113,13 +118,14 @@ def open_source(
             " 'tfds:NAME', 'megatron:PREFIX', 'embedded', a Dataset of the package datasets, or a seqio.DataSource, got"
             f" {_in_a_line(spec)}."
         )
-    source.loss_weight_key = source.loss_weight_key if own else loss_weight_key
+    if not own:
+        source.loss_weight_key, source.group_by = loss_weight_key, group_by
     if validation is None:
         return source
     if not isinstance(source, RecordSource):
         raise ValueError(f"validation must be left out for tokens, which have their own splits, got {validation!r} for {source!r}.")
     split = HashSplit(source, validation, text_key=text_key, id_key=id_key, as_json=as_json)
-    split.loss_weight_key = source.loss_weight_key
+    split.loss_weight_key, split.group_by = source.loss_weight_key, source.group_by
     if source.knows_splits:
         split.check_splits()
     return split

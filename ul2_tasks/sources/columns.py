@@ -32,8 +32,9 @@ def no_texts(where: str, layout: Layout, got: str) -> ColumnsError:
 def check_fields(where: str, present: Sequence[str] | None, layout: Layout) -> None:
     """Raises a ColumnsError where `present`, the fields that are there, lacks one that is wanted. None is unknown, and passes."""
     if present is not None and (missing := layout.missing(present)):
-        option = {layout.text_key: "messages_key" if layout.as_json else "text_key", layout.loss_weight_key: "loss_weight_key"}
-        option = option.get(missing, "id_key")
+        text, beside = "messages_key" if layout.as_json else "text_key", ("loss_weight_key", "group_by")
+        option = next((name for name in beside if getattr(layout, name) == missing), "id_key")
+        option = text if missing == layout.text_key else option
         raise ColumnsError(
             f"{where} has no field {missing!r}, only {list(present)}. Pass {option}, one of these. See"
             " docs/help/troubleshooting.md#a-field-is-missing."

@@ -12,7 +12,7 @@ from ul2_tasks.files.retries import retried_items
 from ul2_tasks.sources.base import RecordSource, kept
 from ul2_tasks.sources.columns import check_fields, check_kind
 from ul2_tasks.sources.files import MAX_SHARDS, At, Layout, Shard, numbered
-from ul2_tasks.sources.records import Record, document_of
+from ul2_tasks.sources.records import Record, document_of, grouped
 
 if TYPE_CHECKING:
     import datasets
@@ -95,7 +95,8 @@ class DatasetSource(RecordSource):
         """The ranges of rows of a `Dataset`, whose rows are counted in the whole; the shards of an `IterableDataset`."""
         dataset, name = self._datasets[split], self._name(split)
         if _has_rows(dataset):
-            return numbered(split, [Shard(name, rows.start, rows.stop) for rows in _ranges(len(dataset))])
+            ranges = [range(len(dataset))] if self._layout.group_by else _ranges(len(dataset))
+            return numbered(split, [Shard(name, rows.start, rows.stop) for rows in ranges])
         return numbered(split, [Shard(f"{name}, shard {number}") for number in range(_num_shards(dataset))])
 
     def read(self, shard: Shard) -> Iterator[Record]:
@@ -105,8 +106,9 @@ class DatasetSource(RecordSource):
         elif shard.of > 1:
             dataset = dataset.shard(num_shards=shard.of, index=shard.number)
         unread = self._unread[shard.split]
-        for number, row in enumerate(rows_of(dataset, shard.path), shard.start):
-            record = document_of(row, At(f"{shard.path}, row {number}", number), self._layout)
+        rows = enumerate(rows_of(dataset, shard.path), shard.start)
+        places = ((row, At(f"{shard.path}, row {number}", number)) for number, row in rows)
+        for record in grouped((document_of(row, where, self._layout) for row, where in places), self._layout):
             yield record._replace(unread=unread) if unread else record
 
     def _name(self, split: str) -> str:

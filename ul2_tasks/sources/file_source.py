@@ -122,7 +122,7 @@ class FileSource(RecordSource):
                 f"files must be conversations in JSON Lines, Parquet or Arrow, got the text files {patterns!r}. If each line is"
                 " JSON, pass open_source(.., format='jsonl', as_json=True)."
             )
-        fields = ("text_key", "text"), ("id_key", None), ("loss_weight_key", None)
+        fields = ("text_key", "text"), ("id_key", None), ("loss_weight_key", None), ("group_by", None)
         for name, value, default in ((name, getattr(layout, name), default) for name, default in fields):
             if value != default:
                 raise ValueError(f"{name} must be left out for text files, which have no fields, got {value!r} with {patterns!r}.")

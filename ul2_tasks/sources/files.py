@@ -45,6 +45,7 @@ class Layout:
             may be in the JSON of `METADATA`, too.
         dtype: that of the ids of tokens that are in bytes; None where these are a text.
         loss_weight_key: the one that holds the weights of tokens in the loss; None where all are 1.
+        group_by: the one by which records are grouped: those of one value, which follow each other in a file, are one document.
         whole: whether rows are read whole, and none of their fields is asked for.
     """
 
@@ -55,6 +56,7 @@ class Layout:
     as_json: bool = False
     dtype: str | None = None
     loss_weight_key: str | None = None
+    group_by: str | None = None
     whole: bool = False
 
     @property
@@ -66,8 +68,8 @@ class Layout:
     def read(self) -> list[str]:
         """The fields that are read, if they are there; the text's first."""
         key = self.own_id_key
-        weights = [self.loss_weight_key] if self.loss_weight_key else []
-        return [self.text_key, key or ID, *weights, *([METADATA] if key and self.as_json else []), *self.beside]
+        more = filter(None, (self.loss_weight_key, self.group_by))
+        return [self.text_key, key or ID, *more, *([METADATA] if key and self.as_json else []), *self.beside]
 
     def wants(self, name: str) -> bool:
         """Whether a field of this name is read, or looked at to tell that nothing reads it."""
@@ -86,7 +88,7 @@ class Layout:
 
     def missing(self, present: Container[str]) -> str | None:
         """A field that is wanted and not among those that are there; None where none is missing."""
-        for key in filter(None, (self.text_key, self.loss_weight_key)):
+        for key in filter(None, (self.text_key, self.loss_weight_key, self.group_by)):
             if key not in present:
                 return key
         has_id = not self.id_key or self.id_key in present or (self.as_json and METADATA in present)

@@ -174,7 +174,7 @@ def shards_of(paths: Sequence[str], layout: Layout, lengths: Sequence[int]) -> l
 
     def cut(path: str, size: int) -> list[Shard]:
         format = _format(path, layout)
-        if format.shards is None or layout.documents in ("paragraph", "file"):
+        if format.shards is None or layout.documents in ("paragraph", "file") or layout.group_by:
             return [Shard(path)]
         try:
             return format.shards(path, size, length)

@@ -6,6 +6,7 @@ A record that cannot be read, or a file whose rest cannot, gives a record too, w
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -32,6 +33,7 @@ class Record(NamedTuple):
 
     `unread` are the names of the fields of a conversation's record that nothing reads. With `is_ids` the text is tokenized already:
     it is the bytes of ids, int32. `weights` are those of its tokens in the loss, float32: one for each, or one for all.
+    `group` is the value by which it is grouped, and `parts` the records of a group, whose texts are its text, one after the other.
     """
 
     text: bytes = b""
@@ -42,14 +44,15 @@ class Record(NamedTuple):
     unread: tuple[str, ...] = ()
     is_ids: bool = False
     weights: np.ndarray = np.ones(1, np.float32)
+    group: object = None
+    parts: tuple[Record, ...] = ()
 
     @property
     def as_text(self) -> bytes:
         """The document as a text: where it has a value, that as JSON. Raises a ValueError where it is tokenized already."""
-        if self.is_ids:
-            raise ValueError(
-                f"{self.where}: must be a text, got ids of tokens. Read the mixture NAME_mix, or cache it by `ul2 cache`."
-            )
+        if self.is_ids or self.parts:
+            got = "a group of records" if self.parts else "ids of tokens"
+            raise ValueError(f"{self.where}: must be a text, got {got}. Read the mixture NAME_mix, or cache it by `ul2 cache`.")
         return self.text if self.value is None else json.dumps(self.value).encode()
 
     @property
@@ -89,11 +92,31 @@ def in_lists(items: Iterable[Item], most: int, most_bytes: int, bytes_of: Callab
         yield waiting
 
 
+def grouped(records: Iterable[Record], layout: Layout) -> Iterator[Record]:
+    """The records in groups, where there are such, each with the group for its id; a group that begins again is a problem."""
+    if layout.group_by is None:
+        yield from records
+        return
+    seen = set[object]()
+    for group, each in itertools.groupby(records, key=lambda record: record.group):
+        parts = tuple(each)
+        problem, where = next(filter(None, (part.problem for part in parts)), ""), parts[0].where
+        if group in seen:
+            problem = problem or f"{where}: {group!r} must be in one place, got it again. Sort the records by {layout.group_by!r}"
+        seen.add(group)
+        text = b"".join(part.text for part in parts)
+        yield Record(text, as_id(group), problem, where, parts=parts) if not problem else Record(problem=problem, where=where)
+
+
 def read(shard: Shard, layout: Layout) -> Iterator[Record]:
-    """Yields the documents of a shard, without holding it in memory."""
+    """Yields the documents of a shard, without holding it in memory, or more of it than a group."""
+    yield from grouped(_read(shard, layout), layout)
+
+
+def _read(shard: Shard, layout: Layout) -> Iterator[Record]:
     has_columns = layout.as_json and layout.format in ("parquet", "arrow")  # of which those that are read alone are looked at
     unread = tuple(name for name in fields(shard, layout) or () if name not in layout.read) if has_columns else ()
-    is_plain = not (layout.as_json or layout.id_key or layout.loss_weight_key)
+    is_plain = not (layout.as_json or layout.id_key or layout.loss_weight_key or layout.group_by)
     for where, row in rows(shard, layout):
         if is_plain and type(row) is dict and type(text := row.get(layout.text_key)) is str:
             yield _of_text(text, where, row, layout)
@@ -115,6 +138,11 @@ def _of_text(text: str, where: object, row: Mapping[str, object], layout: Layout
 def document_of(row: Mapping[str, object], where: object, layout: Layout) -> Record:
     """The document in a row of fields. `str(where)` says in error messages which row it is."""
     record, key = _document_of(row, where, layout), layout.loss_weight_key
+    if layout.group_by and not record.problem:
+        group = row[layout.group_by]
+        if not as_id(group):
+            return _with_problem(f"{layout.group_by!r} must be a text or an integer, got {group!r:.80}", where, row, layout)
+        record = record._replace(group=group)
     if not key or record.problem:
         return record
     try:
