@@ -46,7 +46,7 @@ def test_groups_are_documents(is_cached, tmp_path):
         assert {*example["loss_weight"].tolist()} == {float(int(name.split()[1]) % 3)}
     if is_cached:
         assert [examples.locate(number).origins[0].id for number in range(3)] == [*expected][:3]
-        left = ul2_tasks.examples(grouped, LENGTHS, cache_dirs=folders, exclude=[{"id": [*expected][0]}])
+        left = ul2_tasks.examples(grouped, LENGTHS, cache_dirs=folders, exclude=[{"id": next(iter(expected))}])
         assert not left.find(0)
 
 
@@ -88,4 +88,5 @@ def test_all_at_once_resumes_on_another_number_of_hosts(tmp_path):
     before, saved = of_hosts(2, 9)
     after, _ = of_hosts(3, 14, saved)
     assert len({*whole}) == 60
-    assert before + after == whole
+    steps = [[sorted(run[first : first + 6]) for first in range(0, 60, 6)] for run in (whole, before + after)]
+    assert steps[0] == steps[1]

@@ -110,8 +110,9 @@ class Denoiser:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What it is, by its fields, without those that are left out."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if value is not None or key == "mode"}
+        """What it is, by its fields, without those that are left out, as JSON has it."""
+        found = {key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()}
+        return {key: value for key, value in found.items() if value is not None or key == "mode"}
 
     def _check(self, field: str, expected: str, valid: object) -> None:
         if not valid:

@@ -99,7 +99,7 @@ def described(configuration: DenoisingConfiguration, vocabulary: Vocabulary) -> 
         "merge_examples": configuration.merge_examples,
         "chunk_tokens": configuration.chunk_tokens,
         "separate_documents": configuration.separate_documents,
-        **({"repeated_ngrams": dataclasses.astuple(repeats)} if (repeats := configuration.repeated_ngrams) else {}),
+        **({"repeated_ngrams": dataclasses.asdict(repeats)} if (repeats := configuration.repeated_ngrams) else {}),
     } | described_blocks(configuration.block_shuffle)
 
 
