@@ -37,14 +37,17 @@ def mask_repeats(tokens, starts, lengths, n, times, weights):
     for chunk in range(len(starts)):
         first, stop = starts[chunk], starts[chunk] + lengths[chunk]
         for period in range(1, min(n, lengths[chunk] // times) + 1):
-            equal = 0  # tokens that are as those a period before
-            for place in range(first + period, stop + 1):
-                if place < stop and tokens[place] == tokens[place - period]:
-                    equal += 1
-                    continue
-                if equal + period >= period * times:
-                    weights[place - equal - period : place] = 0
-                equal = 0
+            least = period * (times - 1)  # tokens in a row that are as those a period before, so that one of so many is looked at
+            place = first + period + least - 1
+            while place < stop:
+                start = end = place
+                while start >= first + period and tokens[start] == tokens[start - period]:
+                    start -= 1
+                while start < place and end < stop and tokens[end] == tokens[end - period]:
+                    end += 1
+                if end - start > least:
+                    weights[start + 1 - period : end] = 0
+                place = end + least
 
 
 @compiled
