@@ -200,7 +200,7 @@ def streaming(path: str, tokenizer: str, out: str) -> None:
 
     if not importlib.util.find_spec("torchvision"):  # it is for images, and there may be no build of it for the CPU alone
         names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
-        sys.modules |= dict.fromkeys(names, types.SimpleNamespace(VisionDataset=object, to_tensor=None))
+        sys.modules |= dict.fromkeys(names, types.SimpleNamespace(VisionDataset=object, to_tensor=None))  # type: ignore[arg-type]
     from streaming import MDSWriter
 
     encode = encoder(tokenizer)

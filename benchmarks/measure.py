@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = pathlib.Path(__file__).parent
-PACKAGES = ("ul2_tasks", "t5", "seqio", "tensorflow", "torch", "transformers", "torchdata", "grain", "tokenizers", "datasets")
-PACKAGES += ("datatrove", "mosaicml-streaming", "litdata", "megatron-core")
+PACKAGES = (
+    *("ul2_tasks", "t5", "seqio", "tensorflow", "torch", "transformers", "torchdata", "grain", "tokenizers", "datasets"),
+    *("datatrove", "mosaicml-streaming", "litdata", "megatron-core"),
+)
 
 
 def in_new_process(script: str, *arguments: object) -> Any:

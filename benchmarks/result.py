@@ -38,7 +38,7 @@ import ul2_tasks
 sys.path += [str(HERE / "peers"), str(HERE.parent / "recipes")]
 DENOISERS, LENGTHS, IDS, SENTINELS = ul2_tasks.T5GEMMA2, {"inputs": 256, "targets": 256}, 8192, 100
 ROWS = {"t5": 8, "joined": 8, "packed": 6}
-SIZE = {"vocab_size": IDS, "d_model": 256, "d_kv": 64, "d_ff": 640, "num_layers": 2, "num_heads": 4}
+SIZE: dict[str, Any] = {"vocab_size": IDS, "d_model": 256, "d_kv": 64, "d_ff": 640, "num_layers": 2, "num_heads": 4}
 LEARNING_RATE, WARM_UP = 2e-3, 0.05
 HELD_OUT, LEAST, PIECE, CHARACTERS, EVALUATIONS = 48, 64, 256, 5_000_000, 8
 
@@ -149,7 +149,7 @@ def train(place: str, side: str, number: str, of_text: str) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
         done["model"] += time.thread_time() - began
-        halves = [batch.get("input_ids", batch.get("packed_input_ids")), batch["labels"].clamp(min=0)]
+        halves = [batch["input_ids" if "input_ids" in batch else "packed_input_ids"], batch["labels"].clamp(min=0)]
         before, done["text"] = done["text"], done["text"] + sum(int(is_text[half].sum()) for half in halves)
         done.update(steps=done["steps"] + 1, places=done["places"] + sum(half.numel() for half in halves))
         if done["text"] * EVALUATIONS // tokens == before * EVALUATIONS // tokens:
