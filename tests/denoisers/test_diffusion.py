@@ -86,6 +86,19 @@ def test_random_ids_are_of_text_alone_at_their_rates_and_a_canvas_is_any_block()
     assert min(map(starts.count, {*starts})) > 50  # of 80 on average
 
 
+def test_weights_of_tokens_and_of_rates_are_multiplied():
+    settings = {"vocabulary": VOCABULARY, "denoisers": [MaskDiffusion(**OF_MASK)], "merge_examples": False}
+    source = MemoryDataSource(lambda: [f"{'a few words ' * 9} of text {number}" for number in range(300)], validation=0)
+    one, other = (
+        ul2_tasks.examples(ul2_tasks.Mixture("own", source, **settings, repeated_ngrams=repeats), LENGTHS)[:40]
+        for repeats in (None, ul2_tasks.RepeatedNgrams(3, 2))
+    )
+    without, kept = (np.concatenate([each["loss_weight"] for each in of]) for of in (one, other))
+    assert all(np.array_equal(each["inputs"], again["inputs"]) for each, again in zip(one, other))
+    assert 0 < np.count_nonzero(kept) < 0.7 * np.count_nonzero(without)
+    np.testing.assert_array_equal(kept[kept > 0], without[kept > 0])
+
+
 @pytest.mark.parametrize(("argument", "value"), [("eps", 0), ("block_length", 0), ("targets_end_in_eos", 1)])
 def test_what_is_wrong_is_said(argument, value):
     with pytest.raises(ValueError, match=f"{argument} must be"):

@@ -119,3 +119,22 @@ def test_what_does_not_fit_is_refused():
         next(iter(ul2_tasks.UL2IterableDataset(mixed, **read, feature_converter=DiffusionConverter())))
     with pytest.raises(ValueError, match="feature_converter must be a DiffusionConverter"):
         ul2_tasks.UL2IterableDataset(mixed, **read, feature_converter=ul2_tasks.HuggingFaceFeatureConverter(pack=True))
+
+
+def test_seqio_gives_the_same_rows():
+    seqio = pytest.importorskip("seqio", reason="seqio is not installed")
+    name = ul2_tasks.register("noised", denoisers=[KINDS[1][0]], merge_examples=False)
+    found = ul2_tasks.examples(name, LENGTHS, pack=True)
+    rows = ExamplesCollator(DiffusionConverter(True), found)(found[:5])
+    settings = {"dataset_split": "train", "shuffle": True, "seed": 0}
+    read = seqio.get_dataset(name, LENGTHS, feature_converter=ul2_tasks.seqio_converter(DiffusionConverter(True)), **settings)
+    for number, row in enumerate(read.take(5).as_numpy_iterator()):
+        assert all(np.array_equal(rows[key][number], row[key]) for key in rows)
+
+
+def test_a_model_of_packed_rows_takes_no_diffusion_as_causal():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=4096, **sizes))
+    with pytest.raises(ValueError, match="a batch of a DiffusionConverter must come as"):
+        ul2_tasks.accept_packed_sequences(model)(**batch_of(*KINDS[0], 1))

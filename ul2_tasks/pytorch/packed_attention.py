@@ -179,6 +179,11 @@ def _mask_decoder_only(module: Any, args: tuple, kwargs: dict[str, Any]) -> tupl
 def _is_packed(args: tuple, kwargs: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     """Whether a module is called with packed rows. They must have all of these names, and other rows must have ids."""
     given = {name for name in kwargs if kwargs[name] is not None}
+    if BLOCK_IDS in given:
+        raise ValueError(
+            f"a batch of a DiffusionConverter must come as input_ids, position_ids and attention_mask, got {sorted(given)}. Pass"
+            ' attention_mask=packed_attention_masks(batch)["decoder"], and compute the loss of the logits.'
+        )
     is_packed = not given.isdisjoint(_OF_PACKED_ROWS)
     has_ids = any(each is not None for each in args[:1]) or not given.isdisjoint(("input_ids", "inputs_embeds", PACKED_IDS))
     missing = [*([] if has_ids else [PACKED_IDS]), *(name for name in names if is_packed and name not in given)]
