@@ -26,6 +26,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -93,12 +94,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--folder", default=".", help="where the tokens are written, and removed")
     parser.add_argument("--requests", action="store_true", help="count the requests of commands")
-    parser.add_argument("--files", type=int, default=16)
-    parser.add_argument("--file_bytes", type=int, default=1 << 22)
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--file_bytes", type=int, default=1 << 21)
     parser.add_argument("--delay", type=float, default=0.03, help="seconds of each of these requests")
     arguments = parser.parse_args()
     if arguments.requests:
-        compare(arguments.files, arguments.file_bytes, arguments.delay, arguments.repeats)
+        compare(
+            arguments.files, arguments.file_bytes, arguments.tokens // PAIRS // BLOCK * BLOCK, arguments.delay, arguments.repeats
+        )
         return
     fsspec.register_implementation("far", Store, clobber=True)
     blocks = ul2_tasks.BlockShuffle(BLOCK, arguments.partitions, arguments.window)
@@ -159,7 +162,7 @@ def report(turns: list[dict[str, Turn]]) -> None:
 READERS = (1, 2, 4)
 
 
-def compare(files: int, file_bytes: int, delay: float, repeats: int) -> None:
+def compare(files: int, file_bytes: int, pair_tokens: int, delay: float, repeats: int) -> None:
     """Prints what each command, and training in blocks, asks of S3, and how long it takes there and on a disk, in Markdown."""
     from tests.stores.object_stores import Proxy, Request, free_port, program
 
@@ -176,36 +179,47 @@ def compare(files: int, file_bytes: int, delay: float, repeats: int) -> None:
             for place in (folder, "s3://bucket"):
                 with fsspec.open(f"{place}/texts/{number:05}.jsonl", "w", auto_mkdir=True) as file:
                     file.write(content)
+        os.mkdir(f"{folder}/tokens")
+        make(pathlib.Path(folder, "tokens"), pair_tokens)
+        fsspec.filesystem("s3").put(f"{folder}/tokens/*", "bucket/tokens/")
         run_command(["show"])  # what is imported and compiled is so in all processes that begin as this one is
-        found: dict[str, list[tuple[list[Request], float, float]]] = {}
+        found: dict[str, list[tuple[list[Request], np.ndarray, np.ndarray]]] = {}
         for turn in range(repeats):
-            for near, far in zip(tasks(folder, turn).items(), tasks("s3://bucket", turn).values()):
+            for near, far in zip(tasks(folder, folder, turn).items(), tasks(folder, "s3://bucket", turn).values()):
                 name, task = near
                 local = seconds_of(*task)
                 proxy.reset()
                 proxy.before = lambda request: time.sleep(delay)
                 store = seconds_of(*far)
                 found.setdefault(name, []).append(([*proxy.requests], store, local))
+                print(name, len(proxy.requests), store, local, file=sys.stderr, flush=True)
         tokens = json.loads(fsspec.filesystem("s3").cat("bucket/0/mine_corpus/stats.train.json"))["targets_tokens"]
         proxy.stop()
-    print(f"{files} files, {tokens / 1e6:.1f} M tokens; {delay * 1000:.0f} ms a request; medians of {repeats} turns\n")
-    print("| | requests | per 10<sup>6</sup> tokens | S3 | local | share of local |\n|---|---|---|---|---|---|")
+    read = f"{tokens / 1e6:.1f} M tokens, and {PAIRS * pair_tokens / 1e6:.1f} M in blocks"
+    print(f"{files} files, {read}; {delay * 1000:.0f} ms a request; medians of {repeats} turns\n")
+    print("| | requests | per 10<sup>6</sup> tokens | S3 | local | share of local | of CPU time |\n|---|---|---|---|---|---|---|")
     for name, turns in found.items():
-        requests, store, local = len(turns[-1][0]), *np.median([turn[1:] for turn in turns], axis=0)
-        share = np.median([local / store for _, store, local in turns])
-        times = [
-            f"{tokens / each / 1e6:.1f} M/s" if name in WHOLE or "reader" in name else f"{each:.1f} s" for each in (store, local)
-        ]
-        print("|", " | ".join([name, f"{requests:,}", f"{1e6 * requests / tokens:.1f}", *times, f"{share:.0%}"]), "|")
+        requests = len(turns[-1][0])
+        times = [float(np.median([turn[of][0] for turn in turns])) for of in (1, 2)]
+        of_name = PAIRS * pair_tokens if name.startswith("reading") else tokens
+        told = [f"{of_name / each / 1e6:.1f} M/s" if name in WHOLE or of_name != tokens else f"{each:.1f} s" for each in times]
+        shares = [f"{np.median([local[of] / store[of] for _, store, local in turns]):.0%}" for of in (0, 1)]
+        print("|", " | ".join([name, f"{requests:,}", f"{1e6 * requests / of_name:.1f}", *told, *shares]), "|")
 
 
-WHOLE = ("`cache`", "`verify`", "`export`")  # which read all tokens
+WHOLE = ("`cache`", "`verify`", "`export`, in blocks")  # which read all tokens
 
 
-def tasks(place: str, turn: int) -> dict[str, tuple[Callable[[int], object], int]]:
+def tasks(folder: str, place: str, turn: int) -> dict[str, tuple[Callable[[int], np.ndarray | None], int]]:
     """What is done of the corpus of a place, and in how many processes."""
-    corpus, output = ["mine", "--corpus", f"{place}/texts/*.jsonl", "--vocabulary", "bytes"], f"{place}/{turn}"
-    run = [*corpus, "--cache", output, "--lengths", "512,512"]
+    described, output = f"{folder}/{len(place)}.py", f"{place}/{turn}"
+    made = f"ul2_tasks.Mixture('mine', '{place}/texts/*.jsonl', 'bytes', block_shuffle=ul2_tasks.{BLOCKS})"
+    pathlib.Path(described).write_text(f"import ul2_tasks\n\nmine = {made}\n")
+    corpus, rest = (
+        ["mine", "--corpus", f"{place}/texts/*.jsonl", "--vocabulary", "bytes"],
+        ["--cache", output, "--lengths", "512,512"],
+    )
+    run = [*corpus, *rest]
     steps = [*run, "--batch_size", "128"]
     commands = {
         "`cache`": ["cache", *corpus, "--output", output],
@@ -218,13 +232,12 @@ def tasks(place: str, turn: int) -> dict[str, tuple[Callable[[int], object], int
         "`find --id`": ["find", *steps, "--id", "3-1"],
         "`stats`": ["stats", *run],
         "`audit`": ["audit", *steps, "--until", "20"],
-        "`export`": ["export", *run, "--format", "parquet", "--output", f"{place}/exported-{turn}"],
     }
 
-    reading = {
-        f"an epoch in blocks, {count} readers": (functools.partial(read_epoch, place, output, count), count) for count in READERS
-    }
-    return {name: (functools.partial(run_command, command), 1) for name, command in commands.items()} | reading
+    reading = {f"reading in blocks, {count} readers": (functools.partial(read_epoch, place, count), count) for count in READERS}
+    export = ["export", f"{described}:mine", *rest, "--format", "parquet", "--output", f"{place}/exported-{turn}"]
+    invoked = {name: (functools.partial(run_command, command), 1) for name, command in commands.items()}
+    return invoked | reading | {"`export`, in blocks": (functools.partial(run_command, export), 1)}
 
 
 def run_command(command: list[str], _: int = 0) -> None:
@@ -232,30 +245,38 @@ def run_command(command: list[str], _: int = 0) -> None:
     assert not done.exit_code, (command, done.output)
 
 
-def read_epoch(place: str, output: str, readers: int, reader: int) -> None:
-    """As one of so many hosts."""
-    mixture = ul2_tasks.Mixture("mine", f"{place}/texts/*.jsonl", "bytes", block_shuffle=BLOCKS)
-    examples = ul2_tasks.examples(mixture, LENGTHS, cache_dirs=[output])
-    for first in range(reader, len(examples), 256 * readers):
-        read_rows(examples, np.arange(first, min(first + 256 * readers, len(examples)), readers))
+def read_epoch(place: str, readers: int, reader: int) -> np.ndarray:
+    """As one of so many hosts. Gives the time after the first batch."""
+    source = ul2_tasks.open_source({"train": [f"megatron:{place}/tokens/{number}" for number in range(PAIRS)]})
+    examples = ul2_tasks.examples(ul2_tasks.Mixture("far", source, block_shuffle=BLOCKS), LENGTHS)
+    for first in range(reader, len(examples), BATCH * readers):
+        read_rows(examples, np.arange(first, min(first + BATCH * readers, len(examples)), readers))
+        if first == reader:
+            began = now()
+    return now() - began
 
 
-def seconds_of(task: Callable[[int], object], processes: int) -> float:
-    """The time of the slowest of so many processes, which have all imports of this one, and nothing that it read."""
+def now() -> np.ndarray:
+    """Seconds: of a clock, and of this process's CPU time."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def seconds_of(task: Callable[[int], np.ndarray | None], processes: int) -> np.ndarray:
+    """The time of the slowest of so many processes, which begin as this one is, with nothing that it read; and of all CPUs."""
     context = multiprocessing.get_context("fork")
     times = context.Queue()
 
     def timed(number: int) -> None:
-        began = time.perf_counter()
-        task(number)
-        times.put(time.perf_counter() - began)
+        began, said = now(), task(number)
+        times.put(now() - began if said is None else said)
 
     began = [context.Process(target=timed, args=(number,)) for number in range(processes)]
     for process in began:
         process.start()
     for process in began:
         process.join()
-    return max(times.get(timeout=10) for _ in began)
+    found = [times.get(timeout=10) for _ in began]
+    return np.array([max(wall for wall, _ in found), sum(cpu for _, cpu in found)])
 
 
 if __name__ == "__main__":
