@@ -221,7 +221,13 @@ class UL2IterableDataset(Resumable):
             self._passes.loaded = {**loaded, "stages": self.stages}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Resumable.load_state_dict`; also has the stages that were appended."""
+        """Makes iterators begin where the state was taken, with the stages that were appended there alone, until one has ended.
+
+        Call it in each process, before the workers start.
+
+        Raises:
+            ValueError: it is not a state, or one of another version of this package, or has stages, and this has no schedule.
+        """
         super().load_state_dict(state)
         if state.get("stages") and not self._appended:
             raise ValueError("state must be without stages that were appended, which a mixture with a schedule has, got some.")
