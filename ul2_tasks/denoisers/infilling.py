@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -105,12 +105,13 @@ class FIMDenoiser(Denoiser):
 
     def own_recipe(self, special: SpecialTokens, add_eos: tuple[bool, bool]) -> Filling:
         mode, marks, end = special.mode, special.sentinels[:3], special.ending if add_eos[1] else []
-        ids = (np.array(each, np.int32) for each in (mode, marks, special.sentinels[3:] if end else (), end))
+        ids = [np.array(each, np.int32) for each in (mode, marks, special.sentinels[3:] if end else (), end)]
         rate, spm_rate = (round(rate * _ALWAYS) for rate in (self.rate, self.spm_rate))
         borders, tables = special.borders, (np.zeros(0, np.int32), np.zeros([0, 2], np.int32), np.zeros(0, np.int64))
         if self.borders == CHARACTERS:
             borders, tables = b"", (*halves_in(borders), _pairs(borders)[0])
-        return Filling(rate, spm_rate, self.keep_first, self.loss == "all", *ids, np.array(bytearray(borders), np.uint8), *tables)
+        of_cuts: list[Any] = [*ids, np.array(bytearray(borders), np.uint8), *tables]
+        return Filling(rate, spm_rate, self.keep_first, self.loss == "all", *of_cuts)
 
     def own_inverse(self, example: Mapping[str, ArrayLike], special: SpecialTokens) -> Reconstruction:
         """Raises a ValueError where the model's tokens, the mode or what ends a sequence are not where they belong."""
