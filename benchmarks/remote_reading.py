@@ -29,7 +29,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import fsspec
@@ -210,7 +210,7 @@ def compare(files: int, file_bytes: int, pair_tokens: int, delay: float, repeats
 WHOLE = ("`cache`", "`verify`", "`export`, in blocks")  # which read all tokens
 
 
-def tasks(folder: str, place: str, turn: int) -> dict[str, tuple[Callable[[int], np.ndarray | None], int]]:
+def tasks(folder: str, place: str, turn: int) -> Mapping[str, tuple[Callable[[int], np.ndarray | None], int]]:
     """What is done of the corpus of a place, and in how many processes."""
     described, output = f"{folder}/{len(place)}.py", f"{place}/{turn}"
     made = f"ul2_tasks.Mixture('mine', '{place}/texts/*.jsonl', 'bytes', block_shuffle=ul2_tasks.{BLOCKS})"

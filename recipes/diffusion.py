@@ -33,8 +33,8 @@ def loss_of(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tenso
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), reduction="none")
     losses = losses.view_as(batch["t"]) * batch["loss_weight"]
     is_noised, is_said = batch["t"] > 0, batch["loss_weight"] > 0
-    parts = (is_noised, is_said & ~is_noised)
-    return sum(losses[part & is_said].sum() / part.sum().clamp(min=1) for part in parts)
+    noised, clean = (losses[part & is_said].sum() / part.sum().clamp(min=1) for part in (is_noised, is_said & ~is_noised))
+    return noised + clean
 
 
 def main() -> None:

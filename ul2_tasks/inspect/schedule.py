@@ -69,6 +69,7 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
         for corpus in sorted(stage.corpora) if stage.first < stop else ():
             before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
             begins, ends = all_begins[corpus], all_ends[corpus]
+            examples, tokens = (round((after[1] - before[1]) * size) for size in sizes[numbering.names[corpus]])
             rows.append(
                 StageOfCorpus(
                     number,
@@ -77,7 +78,8 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
                     numbering.names[corpus],
                     (after[0] - before[0]) / (stop - stage.first),
                     after[0] - before[0],
-                    *(round((after[1] - before[1]) * size) for size in sizes[numbering.names[corpus]]),
+                    examples,
+                    tokens,
                     (before[1], after[1]),
                     [first_step + end // batch for end in ends if stage.first <= end < stop],
                     {

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.chat.objective import CHAT
@@ -211,16 +211,16 @@ class Mix(Description):
     def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
         """The tasks of each stage, at their rates."""
         members, planned = self.members(sequence_length, cache_dirs), self.planned
+        of: Callable[[Mapping[Description, float]], dict[str, float]] = _rates
+        most: Any = self.max_epochs  # by names since it was made
+        more: dict[str, Any] = {"weigh": self.weigh, "max_epochs": dict(most)}
         if self.weigh == "tokens":
             of = functools.partial(_rates_by_tokens, {each.task: each for each in members}, format=format_of(sequence_length))
             if planned is None:
                 members = [dataclasses.replace(each, rate=of(dict(self.pairs))[each.task]) for each in members]
-        else:
-            of = _rates
         if planned is None:
-            return dataclasses.replace(MemberSchedule.of(members, self.weigh), max_epochs=dict(self.max_epochs))
+            return dataclasses.replace(MemberSchedule.of(members), **more)
         stages = [(first_step, of(weights)) for first_step, weights in planned.flat()]
-        more = {"weigh": self.weigh, "max_epochs": dict(self.max_epochs)}
         return members_by_stage(members, stages, planned.batch_size, planned.steps, **more)
 
 

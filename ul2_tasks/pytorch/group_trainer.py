@@ -64,7 +64,9 @@ class GroupLossMixin(transformers.Trainer):
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        self._signature_columns = [*self._signature_columns, LOSS_WEIGHT]  # as it may be beside labels
+        columns: Any = self._signature_columns
+        if LOSS_WEIGHT not in columns:
+            columns.append(LOSS_WEIGHT)  # which may be beside labels
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """The batches of an optimizer step, and Trainer's count of its labels, or the counts of each integer in all processes."""

@@ -123,9 +123,9 @@ class MemberSchedule:
     max_epochs: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, members: Sequence[Task], weigh: str = "examples") -> MemberSchedule:
+    def of(cls, members: Sequence[Task]) -> MemberSchedule:
         """The same all the time."""
-        return cls((StageMembers(0, members),), weigh=weigh)
+        return cls((StageMembers(0, members),))
 
     @property
     def elements(self) -> int | None:
@@ -492,8 +492,8 @@ def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]]
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.
         rates = [math.fsum(member.rate for member in readers) for readers in read.values()]
-        rates = _weights(rates, [list(corpora.values())[number] for number in chosen], schedule.weigh)
-        stages.append(MixedStage(first, tuple(chosen), tuple(rates)))
+        weights = _weights(rates, [list(corpora.values())[number] for number in chosen], schedule.weigh)
+        stages.append(MixedStage(first, tuple(chosen), tuple(weights)))
     return _arranged(tuple(corpora.values()), (), tuple(stages), schedule.elements, schedule.max_epochs)
 
 
