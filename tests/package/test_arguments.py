@@ -13,6 +13,8 @@ ALLOWED = {  # functions whose arguments others fix
     *("chat/choices.py _choose", "chat/choices.py _drop_oldest", "chat/choices.py write", "denoisers/pieces.py _cause"),
     *(
         "denoisers/pieces.py find_causes",
+        "denoisers/diffusion.py mark_noised",
+        "denoisers/diffusion.py write_noised",
         "denoisers/infilling.py write_filled",
         "denoisers/loss_weights.py split_numbered",
         "denoisers/write.py write_examples",

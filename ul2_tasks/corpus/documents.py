@@ -96,5 +96,5 @@ def of_parts(corpus: Corpus, parts: Sequence[Documents], separate_documents: boo
     columns = joined([nothing, *(documents.columns for documents in parts)])
     if separate_documents:
         eos: Any = corpus.vocabulary.eos_id  # a solution refuses vocabularies that have none where it is asked for
-        columns = {key: with_ends(*column, eos if key == TOKENS else REPEATED) for key, column in columns.items()}
+        columns = {key: with_ends(*column, eos if key == TOKENS else REPEATED, of_all=False) for key, column in columns.items()}
     return in_memory(columns, [name for documents in parts for name in documents.names])

@@ -26,7 +26,7 @@ def reads_of(source: RecordSource) -> dict[str, list[list[str]]]:
     """What each shard of each split is made of now; two empty texts where the source does not tell."""
     found: dict[str, list[list[str]]] = {}
     for splits in source.groups:
-        stamps, shards = source.stamps(splits[0]), source.shards(splits[0])  # in this order: shards are those of the stamps
+        shards, stamps = source.shards(splits[0]), source.stamps(splits[0])
         if stamps:
             parts = [[_part(shard), stamps[shard.path]] for shard in shards]
         else:

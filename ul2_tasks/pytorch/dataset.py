@@ -186,7 +186,7 @@ class UL2IterableDataset(Resumable):
         if self._corpora:
             _hide_gpus()
             stream = self._corpora.stream(found.budgets if found.numbering.packed else None, *reader.of_shards, epochs)
-        return Elements(found, stream, reader, converter, epochs, pipeline, self._appended)
+        return Elements(found, stream, reader, converter, epochs, pipeline, appended=self._appended)
 
     @property
     def stages(self) -> list[tuple[int, dict[str, float]]]:

@@ -134,6 +134,7 @@ class Elements:
         converter: HuggingFaceFeatureConverter | HuggingFaceChatConverter | None,
         epochs: int | None,
         pipeline: Mapping[str, Any],
+        *,
         appended: Appended | None = None,
     ):
         self._converter, self._joined, self._is_packed = converter, reader.joined, bool(examples.numbering.packed)

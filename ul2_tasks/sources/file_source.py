@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -37,6 +38,7 @@ class FileSource(RecordSource):
         self._layout = layout
         # Listed once, and for all processes that get this source: the size and the stamp of each file.
         self._listed: dict[str, tuple[dict[str, tuple[int, str]], Layout]] = {}
+        self._stamped: set[str] = set()  # splits of which these stamps were asked for
         self._shards: dict[str, list[Shard]] = {}
         self._formats = {split: layout.format or _named_format(patterns) for split, patterns in self._files.items()}
         for split, format in self._formats.items():
@@ -56,10 +58,15 @@ class FileSource(RecordSource):
         return list(dict.fromkeys(shard.path for shard in self.shards(split)))
 
     def stamps(self, split: str) -> dict[str, str]:
-        """Lists the files anew. From here on shards are those of this list."""
-        for held in (self._listed, self._shards):
-            held.pop(split, None)
-        return {path: stamp for path, (_, stamp) in self._list(split)[0].items()}
+        """At first those of the listing, by which files are split into shards; then those of another one."""
+        paths, (found, _) = self.files(split), self._list(split)
+        if split in self._stamped:
+            now = listing.listed(self._files[split])
+            if gone := [path for path in paths if path not in now]:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), gone[0])
+            return {path: listing.stamp(now[path]) for path in paths}
+        self._stamped.add(split)
+        return {path: found[path][1] for path in paths}
 
     @property
     def read_as(self) -> str:

@@ -15,10 +15,11 @@ from ul2_tasks.store.index import MAX_DOCUMENT, serialize
 REPEATED = -1
 
 
-def with_ends(values: np.ndarray, lengths: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Documents, see `PairWriter.add`, each with an end, unless it is empty; `REPEATED` is its last value once more."""
-    ends = np.cumsum(lengths)[lengths > 0]
-    return np.insert(values, ends, values[ends - 1] if end == REPEATED else end), lengths + (lengths > 0)
+def with_ends(values: np.ndarray, lengths: np.ndarray, end: int, of_all: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Documents, see `PairWriter.add`, each with an end, or those that are not empty; `REPEATED` is the last value once more."""
+    is_ended = (lengths > 0) | (of_all and end != REPEATED)
+    ends = np.cumsum(lengths)[is_ended]
+    return np.insert(values, ends, values[ends - 1] if end == REPEATED else end), lengths + is_ended
 
 
 class PairWriter:
