@@ -127,3 +127,9 @@ def test_a_models_own_tokens_are_found_and_no_text_becomes_one(model, tmp_path):
         parts = (prefix, suffix), (middle, end), (suffix, middle)
         found.append(mixture.vocabulary.decode([id for start, stop in parts for id in sequence[start + 1 : stop]]))
     assert sorted(found) == sorted(texts)
+
+
+def test_numbers_of_numpy_are_as_plain_ones():
+    own = FIMDenoiser(tokens=(np.int64(PRE), np.int32(SUF), MID), keep_first=np.int64(2), rate=np.float64(0.25))
+    assert own == FIMDenoiser(tokens=(PRE, SUF, MID), keep_first=2, rate=0.25)
+    assert json.loads(json.dumps(own.described)) == own.described

@@ -57,6 +57,8 @@ def test_what_is_wrong_is_said(tmp_path):
         ul2_tasks.examples(mixture(tmp_path, [{**records(1)[0], "repo": None}]), LENGTHS)
     with pytest.raises(ValueError, match="separator must be a token with group_by"):
         mixture(tmp_path, records(2), separator=None)
+    with pytest.raises(ValueError, match="separator must be no sentinel"):
+        ul2_tasks.examples(mixture(tmp_path, records(9), separator="<extra_id_9>"), LENGTHS)
 
 
 @pytest.mark.torch

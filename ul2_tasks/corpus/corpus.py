@@ -93,6 +93,11 @@ class Texts:
         parts = [record.parts or (record,) for record in records]
         found, of = self._encode(corpus, [*itertools.chain(*parts)]), np.repeat(np.arange(len(parts)), [*map(len, parts)])
         (separator,), columns = self.own_ids(corpus.vocabulary), {}
+        if not corpus.text_ids.are_in(np.array([separator])).all():
+            raise ValueError(
+                f"separator must be no sentinel, mode or padding of {corpus.name!r}, got {self.separator!r}. Choose another token,"
+                " or list sentinels without it."
+            )
         problems = [
             next(filter(None, each), b"") for each in np.split(np.array(found.problems, object), np.flatnonzero(np.diff(of)) + 1)
         ]

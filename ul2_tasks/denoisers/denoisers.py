@@ -63,7 +63,9 @@ class Denoiser:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, as_python(getattr(self, field.name)))  # a frozen dataclass has no other way
+            value = getattr(self, field.name)
+            value = tuple(map(as_python, value)) if isinstance(value, tuple) else as_python(value)
+            object.__setattr__(self, field.name, value)  # a frozen dataclass has no other way
         valid_name = isinstance(self.name, str) and re.fullmatch(r"[a-z0-9_]+", self.name)
         self._check("name", "lower-case letters, digits and underscores", valid_name)
         self._check("mode", "None or a non-empty string", self.mode is None or (isinstance(self.mode, str) and self.mode))
