@@ -704,27 +704,22 @@ TEXTS = [
         state_bytes=10_000,
         lacks=NOT_BY_NUMBER,
     ),
-    Pipeline(
-        name="texts in windows, documents apart, packed",
-        build=of_seqio(register_task, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
-        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
-        texts=texts_of_rows(shift=1),
-        hosts=(2, 3),
-        refused_late=True,
-        state_bytes=10_000,
-        has_noise=False,
-        lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
-    ),
-    Pipeline(
-        name="texts with weights in windows, packed",
-        build=of_seqio(register_weighted, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
-        others={"seed": SEEDS, "corpus": OTHER_CORPUS},
-        texts=texts_of_rows(shift=1),
-        hosts=(2, 3),
-        refused_late=True,
-        state_bytes=10_000,
-        has_noise=False,
-        lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
+    *(
+        Pipeline(
+            name=name,
+            build=of_seqio(registered, converter=EncDecFeatureConverter(pack=True), window=WINDOW),
+            others={"seed": SEEDS, "corpus": OTHER_CORPUS},
+            texts=texts_of_rows(shift=1),
+            hosts=(2, 3),
+            refused_late=True,
+            state_bytes=10_000,
+            has_noise=False,
+            lacks={**as_above("another lengths", "no seed"), "another rates": ONE_TASK, **NOT_BY_NUMBER},
+        )
+        for name, registered in {
+            "texts in windows, documents apart, packed": register_task,
+            "texts with weights in windows, packed": register_weighted,
+        }.items()
     ),
     Pipeline(
         name="texts of two corpora in windows",

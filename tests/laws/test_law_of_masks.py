@@ -55,7 +55,7 @@ ANY = st.one_of(
 def check(denoiser, lengths, keys, mode=(), eos=EOS, add_eos=(True, True)) -> None:
     """The laws of chunks of these lengths, with these keys."""
     sentinels, borders = SENTINELS[: len(denoiser.own_tokens) or None], BORDERS if denoiser.borders else b""
-    special = SpecialTokens(sentinels, tuple(mode), eos, frozenset(), borders, text_ids=(2000, 2001))
+    special = SpecialTokens(sentinels, tuple(mode), eos, frozenset(), borders, text_ids=np.array([2000, 2001], np.int32).tobytes())
     lengths, keys = np.array(lengths, np.int32), np.array(keys, np.uint64)
     chunks = [np.arange(1000, 1000 + length, dtype=np.int32) for length in lengths]
     common = {"denoiser": denoiser, "special": special, "length": int(lengths.max()), "add_eos": add_eos}

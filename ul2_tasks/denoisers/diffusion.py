@@ -77,8 +77,9 @@ class _Diffusion(Denoiser):
     def own_recipe(self, special: SpecialTokens, add_eos: tuple[bool, bool]) -> Noising:
         end = special.ending if add_eos[1] and self.targets_end_in_eos else []
         mask = special.sentinels[0] if self.own_tokens else -1
-        ids = (np.array(each, np.int32) for each in (special.mode, end, special.text_ids))
-        return Noising(self.form, self.block_length or 0, self.eps, float(self.clean_weight), mask, *ids)
+        mode, end_ids = (np.array(each, np.int32) for each in (special.mode, end))
+        ids = np.frombuffer(special.text_ids, np.int32).copy()
+        return Noising(self.form, self.block_length or 0, self.eps, float(self.clean_weight), mask, mode, end_ids, ids)
 
     def own_inverse(self, example: Mapping[str, ArrayLike], special: SpecialTokens) -> Reconstruction:
         """Raises a ValueError where the mode or EOS is not where it belongs, or a token became another one than the mask."""

@@ -311,9 +311,7 @@ def write_filled(filling, tokens, starts, pieces, firsts, keys, rows, places, in
                 skipped, at = _after(first, tokens, token, start, at, whole)
                 at = copied(tokens, token + start + skipped, stop - start - skipped, whole, at)
                 at = _before(second, tokens, token, stop, at, whole)
-        of_inputs = at if not filling.is_all and is_filled else 1
-        if not filling.is_all and is_filled:
-            of_inputs -= stop - start
+        of_inputs = at - (stop - start) if is_filled and not filling.is_all else 1
         row, (place_of_inputs, target) = rows[example], places[example]
         place = copied(mode, 0, len(mode), inputs[row], place_of_inputs)
         place = copied(whole, 0, of_inputs, inputs[row], place)

@@ -183,13 +183,13 @@ def _clashes() -> Iterator[str]:
             try:
                 asked = Requirement(line)
                 needed = asked.marker is None or asked.marker.evaluate({"extra": ""})
-                there = installed.get(canonicalize_name(asked.name))
+                there = installed.get(name_of_asked := canonicalize_name(asked.name))
                 fits = there is not None and asked.specifier.contains(there.version, prereleases=True)
             except (InvalidRequirement, InvalidVersion) as error:
                 yield f"{label} asks for {line!r}: {error}"
                 continue
-            if there and (needed or name == ours) and canonicalize_name(asked.name) not in reached:
-                reached.append(canonicalize_name(asked.name))
+            if there and (needed or name == ours) and name_of_asked not in reached:
+                reached.append(name_of_asked)
             if needed and not fits:
                 is_there = f"there is {there.version}" if there else "which is not installed"
                 yield f"{label} asks for {asked.name}{asked.specifier}, {is_there}"

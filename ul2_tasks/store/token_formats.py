@@ -83,22 +83,20 @@ def _dtype_of_size(name: str, size: int, ends: np.ndarray) -> np.dtype:
     return np.dtype("<u2" if size == 2 * tokens else "<u4")
 
 
-def _npy_header(name: str) -> tuple[np.dtype | None, int]:
-    """The dtype of a file of .npy, and where its values begin; None and 0 of any other file."""
+def _npy_header(name: str, what: str, kinds: str) -> tuple[np.dtype | None, int]:
+    """The dtype of a file of .npy, of one of these kinds, and where its values begin; None and 0 of any other file."""
     with open_to_read(name) as file:
         if file.read(8) != b"\x93NUMPY\1\0":
             return None, 0
         _, is_by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-        if is_by_columns or dtype != dtype.newbyteorder("<"):
-            raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
+        if is_by_columns or dtype.kind not in kinds or dtype != dtype.newbyteorder("<"):
+            raise ValueError(f"{name} must have {what}, little-endian and row after row, got {dtype}. Write them so.")
         return dtype, file.tell()
 
 
 def _flat(name: str, format: TokenFormat) -> Index:
     """Dolma's NAME.csv.gz says the first token and the end of each document, if it is there; else each ends with EOD."""
-    dtype, begin = _npy_header(name)
-    if dtype is not None and dtype.kind not in "iu":
-        raise ValueError(f"{name} must have integers, little-endian and row after row, got {dtype}. Write them so.")
+    dtype, begin = _npy_header(name, "integers", "iu")
     dtype = dtype or (np.dtype(format.dtype).newbyteorder("<") if format.dtype else None)
     path = f"{os.path.splitext(name)[0]}.csv.gz"
     if exists(path):
@@ -197,7 +195,7 @@ def weights_beside(files: Sequence[str], names: Sequence[str], format: TokenForm
 
 def _weights(file: str, format: TokenFormat, of: Mapping[str, str], tokens: TokenFormat) -> Index:
     index = tokens.read(of[file])
-    dtype, begin = _npy_header(file)
+    dtype, begin = _npy_header(file, "weights, bool, uint8 or float32", "buf")
     dtype = dtype or np.dtype({index.tokens: "u1", 4 * index.tokens: "<f4"}.get(size(file), "V1"))
     if dtype not in ("bool", "u1", "<f4"):
         raise ValueError(

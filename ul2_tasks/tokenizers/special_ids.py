@@ -37,7 +37,8 @@ class SpecialTokens:
 
     Sentinels are in the order of use, and `eos` is None where the vocabulary has no EOS. The `reserved` ids must not occur in text:
     all sentinels, all modes that are given by id, and 0 where that is padding. `borders` says where spans may begin and end, see
-    `borders.border_table`; it is empty where they may anywhere. `text_ids` are those of text, for a denoiser that replaces tokens.
+    `borders.border_table`; it is empty where they may anywhere. `text_ids` are those of text, int32, for a
+    denoiser that replaces tokens; as bytes, which are hashed once, and a recipe is looked up by them.
     """
 
     sentinels: tuple[int, ...]
@@ -45,7 +46,7 @@ class SpecialTokens:
     eos: int | None
     reserved: frozenset[int]
     borders: bytes = b""
-    text_ids: tuple[int, ...] = ()
+    text_ids: bytes = b""
 
     @property
     def ending(self) -> list[int]:
@@ -85,7 +86,7 @@ class SpecialTokensRequest:
         if not denoiser.borders and not denoiser.replaces:
             return found
         borders = border_table(vocabulary, denoiser.borders) if denoiser.borders else b""
-        text_ids = _text_ids(vocabulary, self.ids(vocabulary)) if denoiser.replaces else ()
+        text_ids = _text_ids(vocabulary, self.ids(vocabulary)) if denoiser.replaces else b""
         return dataclasses.replace(found, borders=borders, text_ids=text_ids)
 
     def ids(self, vocabulary: Vocabulary) -> frozenset[int]:
@@ -168,12 +169,12 @@ def special_tokens(
 
 
 @functools.lru_cache(maxsize=16)
-def _text_ids(vocabulary: Vocabulary, reserved: frozenset[int]) -> tuple[int, ...]:
-    """The ids that are there for text alone."""
-    found = tuple(id for id in range(vocabulary.vocab_size) if vocabulary.is_ordinary(id) and id not in reserved)
+def _text_ids(vocabulary: Vocabulary, reserved: frozenset[int]) -> bytes:
+    """The ids that are there for text alone, see `SpecialTokens`."""
+    found = [id for id in range(vocabulary.vocab_size) if vocabulary.is_ordinary(id) and id not in reserved]
     if not found:
         raise ValueError(f"{vocabulary} must say which ids are text's to replace tokens by some, got none. Use another vocabulary.")
-    return found
+    return np.array(found, np.int32).tobytes()
 
 
 @functools.lru_cache(maxsize=64)
