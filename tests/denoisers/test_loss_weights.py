@@ -75,7 +75,7 @@ def of_torch(mixture, folder):
         yield row["labels"].numpy(), row["loss_weight"].numpy()
 
 
-@pytest.mark.parametrize("read", [of_examples, of_cache, of_t5x, of_torch])
+@pytest.mark.parametrize("read", [of_examples, of_cache, of_t5x, pytest.param(of_torch, marks=pytest.mark.torch)])
 @pytest.mark.parametrize("settings", [{"merge_examples": False}, {"separate_documents": True}])
 def test_each_target_has_the_weight_of_its_token(read, settings, tmp_path):
     found = [*read(in_records(tmp_path, **settings), tmp_path)]
@@ -152,6 +152,10 @@ def test_what_is_wrong_is_said(weights, error, tmp_path):
         ul2_tasks.examples(mixture, LENGTHS)
     with pytest.raises(ValueError, match="times must be"):
         RepeatedNgrams(1, 1)
+
+
+@pytest.mark.torch
+def test_rows_of_transformers_have_weights_only_where_asked(tmp_path):
     rows = ul2_tasks.UL2IterableDataset(
         in_records(tmp_path), LENGTHS, feature_converter=ul2_tasks.HuggingFaceFeatureConverter(), num_epochs=1
     )

@@ -18,6 +18,8 @@ READ = {
     ("_use_fast_tokenizer", "ul2_tasks/tasks/vocabulary.py"),
     # which attention a model of Transformers runs, and so which masks it takes (tests/pytorch/test_packed_training.py)
     ("_attn_implementation", "ul2_tasks/pytorch/packed_attention.py"),
+    # the columns that Trainer keeps; it asks each batch for those of label_names (tests/denoisers/test_loss_weights.py)
+    ("_signature_columns", "ul2_tasks/pytorch/group_trainer.py"),
     # what t5x's models leave to those that are made of them, the pass through the network; and what a checkpoint is restored with
     ("_compute_logits", "ul2_tasks/t5x/losses.py"),
     ("_partitioner", "ul2_tasks/t5x/initial_checkpoint.py"),
