@@ -324,12 +324,16 @@ def register_two(corpus: str, weight: float = 2, weigh: str = "examples", most: 
     return ul2_tasks.mix("laws_two", {register_one(corpus, 1): weight, more: 1}, weigh=weigh, max_epochs=max_epochs)
 
 
-def register_staged(corpus: str, weight: float = 1) -> str:
-    """Two corpora in blocks, at weights that change."""
+def register_staged(corpus: str, weight: float = 1, longer: Mapping[str, int] | None = None) -> str:
+    """Two corpora in blocks, at weights that change, and at lengths and with a batch size that do."""
     source = MemoryDataSource(lambda: documents("one")[::-1], validation=0)
     more = ul2_tasks.register("laws_more", source, renderer().vocabulary, [S], block_shuffle=BLOCKS)
     texts = register_texts(corpus, 1, denoisers=[R1], block_shuffle=BLOCKS)
-    stages = [ul2_tasks.Stage(0, {texts: weight, more: 1}), ul2_tasks.Stage(5, {texts: 1, more: 3}, ramp_steps=8, ramp_every=2)]
+    lengths, larger = ({"lengths": LENGTHS}, {"lengths": longer, "batch_size": 6}) if longer else ({}, {})
+    stages = [
+        ul2_tasks.Stage(0, {texts: weight, more: 1}, **lengths),
+        ul2_tasks.Stage(5, {texts: 1, more: 3}, ramp_steps=8, ramp_every=2, **larger),
+    ]
     return ul2_tasks.mix("laws_staged", schedule=stages, batch_size=3, steps=30)
 
 
@@ -412,11 +416,15 @@ def of_torch(cached: Iterable[str] = (), window: int = WINDOW_TOKENS, name: bool
 
 
 def of_appended(seed=SEED, shard=(0, 1), epochs=None, **settings: Any) -> Any:
-    """A dataset of two corpora in stages, of which one is appended."""
+    """A dataset of two corpora in stages with lengths, of which one is appended."""
     process = dict(zip(("rank", "world_size"), shard))
-    dataset = ul2_tasks.UL2IterableDataset(of_numbers(register_staged)(seed, **settings).examples, num_epochs=epochs, **process)
+    examples = of_numbers(OF_LENGTHS)(seed, **settings).examples
+    dataset = ul2_tasks.UL2IterableDataset(examples, num_epochs=epochs, **process)
     dataset.append_stage(3, {"laws_corpus": 1, "laws_more_corpus": 5})
     return dataset
+
+
+OF_LENGTHS = functools.partial(register_staged, longer={"inputs": 90, "targets": 100})
 
 
 class Sequence(NamedTuple):
@@ -829,8 +837,8 @@ TEXTS = [
                 {"texts": IN_ROWS, "lacks": ENDS_EARLY | as_above("no seed", "new process")},
             ),
             (
-                " of two corpora in stages, packed",
-                of_numbers(register_staged, pack=True),
+                " of two corpora in stages with lengths, packed",
+                of_numbers(OF_LENGTHS, pack=True),
                 {"texts": IN_ROWS, "lacks": ENDS_EARLY | IN_BLOCKS | as_above("no seed")},
             ),
             (
@@ -891,7 +899,7 @@ OF_PYTORCH = [
         lacks=as_above("no seed", "another lengths", "another corpus"),
     ),
     Pipeline(
-        name="texts of two corpora, to which a stage is appended, in PyTorch",
+        name="texts of two corpora in stages with lengths, of which one is appended, in PyTorch",
         build=of_appended,
         others={**OF_TORCH, "rates": Other({"weight": 7}, "'laws_r1': 0.5", "'laws_r1': 0.875")},
         **IN_PYTORCH,

@@ -84,12 +84,21 @@ def case(request, tmp_path_factory) -> Case:
 def delivered(found, numbers) -> np.ndarray:
     """[ids] int64, how often each token is in the elements of these numbers."""
     held = np.zeros(IDS, np.int64)
-    for first in range(0, len(numbers), 512):
-        rows, *_ = read_rows(found, numbers[first : first + 512])
+    parts = (part for first in range(0, len(numbers), 512) for part in of_lengths(found, numbers[first : first + 512]))
+    for rows in parts:
         tokens = np.concatenate([rows[key].reshape(-1) for key in ("inputs", "targets")])
         tokens = tokens[(tokens >= FIRST) & (tokens < IDS)]
         held += np.bincount(tokens, minlength=IDS)
     return held
+
+
+def of_lengths(found, numbers) -> list[dict[str, np.ndarray]]:
+    """The rows of these numbers, together where they have the same lengths, which are those of their stage."""
+    parts = [(lengths, numbers[of]) for lengths, of in found.numbering.by_lengths(numbers, LENGTHS)]
+    made = [(lengths, read_rows(found, of)[0]) for lengths, of in parts]
+    for lengths, rows in made if found.numbering.packed else ():
+        assert {key: rows[key].shape[1] for key in lengths} == dict(lengths)
+    return [rows for _, rows in made]
 
 
 def by_corpus(case: Case, held: np.ndarray) -> dict[str, np.ndarray]:
@@ -151,18 +160,24 @@ def test_weights_of_tokens_are_parts_of_the_tokens_packed_or_not(case):
     assert [tokens[name] / sum(tokens.values()) for name in often] == pytest.approx([asked[name] for name in often], rel=0.04)
 
 
-def staged(case: Case, steps: int) -> Mix:
-    rng = case.rng()
+def staged(case: Case, steps: int, batch_sizes: tuple[int, ...] = ()) -> Mix:
+    """Two or three stages; of half of the cases each has its own lengths, and begins where a turn of all partitions does."""
+    rng, has_lengths = case.rng(), case.seed % 2 == 0
     firsts = sorted({0, *rng.integers(1, steps, 2).tolist()})
     stages = []
-    for first in firsts:
+    for number, first in enumerate({-(-first // 3) * 3: 0 for first in firsts} if has_lengths else firsts):
+        length = int(np.random.default_rng([case.seed, number]).choice([48, 64, 160])) if number else 64
+        more = {"lengths": dict.fromkeys(LENGTHS, length)} if has_lengths else {}
+        more |= {"batch_size": batch_sizes[number]} if batch_sizes else {}
         chosen = rng.permutation(len(case.mixtures))[: int(rng.integers(1, len(case.mixtures) + 1))]
-        stages.append(Stage(first, {case.mixtures[each]: float(10 ** rng.uniform(-5, 0)) for each in sorted(chosen)}))
+        stages.append(Stage(first, {case.mixtures[each]: float(10 ** rng.uniform(-5, 0)) for each in sorted(chosen)}, **more))
     return Mix("counted_staged", schedule=stages, batch_size=BATCH, steps=steps)
 
 
 def test_a_corpus_is_read_again_when_all_of_it_was_read_whatever_the_stages(case):
-    found = case.examples(staged(case, 80))
+    mix = staged(case, 80, (BATCH, 24, 12))
+    found = case.examples(mix)
+    assert len(found) == mix.planned.elements
     held = delivered(found, np.arange(len(found)))
     for name, times in by_corpus(case, held).items():
         assert times.max() - times.min() <= 1, name
@@ -208,9 +223,8 @@ def test_skipped_steps_are_not_read_and_all_others_are_in_their_order(case, is_s
     numbers = np.array(kept[:steps])[:, np.newaxis] * BATCH + np.arange(BATCH)
     if is_staged:  # what is skipped before a stage begins is not of that stage
         numbers = numbers[[step < min([10**9, *(f for f in stages if f > skips[0][0])]) for step in kept[:steps]]]
-    one = read_rows(before, numbers.reshape(-1))[0]
-    other = read_rows(found, np.arange(numbers.size))[0]
-    assert all(np.array_equal(one[key], other[key]) for key in one)
+    ones, others = of_lengths(before, numbers.reshape(-1)), of_lengths(found, np.arange(numbers.size))
+    assert all(np.array_equal(one[key], other[key]) for one, other in zip(ones, others, strict=True) for key in one)
 
 
 def test_a_list_ends_no_run_and_what_it_leaves_is_read_as_often_as_before(case):

@@ -51,6 +51,11 @@ ASKED = {"schedule": STAGES, "batch_size": 8, "steps": 9}
         (ASKED | {"schedule": [Stage(0, {A: 1}, ramp_steps=5)]}, "ramp_steps"),
         (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(10**15, {B: 1})], "batch_size": 10**6}, "batch_size"),
         (ASKED | {"schedule": [Stage(0, {"nobody_mix": 1})]}, "nobody_mix"),
+        (ASKED | {"schedule": [Stage(0, {A: 1}), Stage(2, {A: 1}, lengths={"inputs": 9})]}, "first stage"),
+        (
+            ASKED | {"schedule": [Stage(n, {A: 1}, lengths={key: 99}) for n, key in enumerate(("inputs", "tokens"))]},
+            "same features",
+        ),
         ({"mixtures": {A: 1}, "batch_size": 8}, "batch_size"),
     ],
 )
@@ -61,11 +66,17 @@ def test_what_is_no_schedule_is_rejected(arguments, named):
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [((0.5, {"a": 1}), "first_step"), ((0, {"a": 0}), "mixtures"), ((5, {"a": 1}, 10**9, 1), "ramp_every")],
+    [
+        ({"first_step": 0.5, "mixtures": {"a": 1}}, "first_step"),
+        ({"first_step": 0, "mixtures": {"a": 0}}, "mixtures"),
+        ({"first_step": 5, "mixtures": {"a": 1}, "ramp_steps": 10**9, "ramp_every": 1}, "ramp_every"),
+        ({"first_step": 0, "mixtures": {"a": 1}, "lengths": {"inputs": 0}}, "lengths"),
+        ({"first_step": 0, "mixtures": {"a": 1}, "batch_size": 0}, "batch_size"),
+    ],
 )
 def test_what_is_no_stage_is_rejected(arguments, named):
     with pytest.raises(ValueError, match=named):
-        Stage(*arguments)
+        Stage(**arguments)
 
 
 def test_a_schedule_has_denoising_tasks_alone():

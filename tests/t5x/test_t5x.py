@@ -23,7 +23,10 @@ from ul2_tasks import (
     T5GEMMA2,
     EncDecFeatureConverter,
     MemoryDataSource,
+    Stage,
+    examples,
     get_dataset_at_step,
+    mix,
     open_source,
     register,
     register_chat,
@@ -337,7 +340,7 @@ def mixture(tmp_path, nothing_registered) -> str:
 def batches_at_step(model_dir, mixture, shard=0, shards=1, count=4, initial=None, left_out=None, **settings) -> list[list[str]]:
     """The next batches of one of several data shards, by t5x's own configuration; each batch a list of its rows."""
     defaults = {"split": "train", "batch_size": 8, "shuffle": True, "seed": 0, "use_cached": True, "pack": True}
-    config = utils.DatasetConfig(mixture_or_task_name=mixture, task_feature_lengths=LENGTHS, **{**defaults, **settings})
+    config = utils.DatasetConfig(mixture, **{"task_feature_lengths": LENGTHS, **defaults, **settings})
     checkpoints = utils.CheckpointConfig(save=utils.SaveCheckpointConfig(), restore=utils.RestoreCheckpointConfig(path=[]))
     reads = (config, shard, shards, EncDecFeatureConverter)
     begun = {"model_dir": str(model_dir), "checkpoint_cfg": checkpoints, "initial_checkpoint": initial}
@@ -372,6 +375,67 @@ def test_steps_have_the_same_rows_on_any_number_of_hosts_also_where_documents_an
             assert list(itertools.chain(*zip(*parts))) == whole[step + number], "host h of H has each H-th row from h on"
     with pytest.raises(ValueError, match=r"exclude|skip"):
         batches_at_step(run, mixture, initial=initial)
+
+
+def test_a_stage_with_other_lengths_and_another_batch_begins_at_a_restart(mixture, tmp_path):
+    """On one host and on two, each reads what `examples` has; without the restart the stage is refused."""
+    longer = {"inputs": 160, "targets": 120}
+    stages = [Stage(0, {mixture: 1}, lengths=LENGTHS), Stage(5, {mixture: 1}, lengths=longer, batch_size=4)]
+    name = mix("longer", schedule=stages, batch_size=8, steps=9)
+    found = examples(name, longer, pack=True)
+    assert len(found) == 5 * 8 + 4 * 4
+    assert len(batches_at_step(tmp_path, name, count=5)) == 5
+    with pytest.raises(tf.errors.InvalidArgumentError, match="step 5, element 40"):
+        batches_at_step(tmp_path, name, count=6)
+    (tmp_path / "checkpoint_6").mkdir()
+    with pytest.raises(ValueError, match="batch_size of step 6"):
+        batches_at_step(tmp_path, name)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_length"):
+        batches_at_step(tmp_path, name, batch_size=4)
+    settings = {"task_feature_lengths": longer, "batch_size": 4}
+    whole = batches_at_step(tmp_path, name, count=3, **settings)
+    shares = [batches_at_step(tmp_path, name, host, 2, count=3, **settings) for host in range(2)]
+    assert [list(itertools.chain(*zip(*parts))) for parts in zip(*shares)] == whole
+    for row, made in zip(itertools.chain(*whole), found[44:], strict=True):
+        assert f"'decoder_target_tokens': {made['targets'].tolist()}" in row
+
+
+LONGER = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+from t5x import utils
+import ul2_tasks
+ul2_tasks.mix:
+  name = 'longer'
+  schedule = [@short/ul2_tasks.Stage(), @long/ul2_tasks.Stage()]
+  batch_size = 8
+  steps = 12
+short/ul2_tasks.Stage:
+  first_step = 0
+  mixtures = [(@ul2_tasks.register(), 1)]
+  lengths = {'inputs': 128, 'targets': 128}
+long/ul2_tasks.Stage:
+  first_step = 6
+  mixtures = [(@ul2_tasks.register(), 1)]
+  lengths = {'inputs': 256, 'targets': 256}
+  batch_size = 4
+MIXTURE_OR_TASK_NAME = @ul2_tasks.mix()
+utils.SaveCheckpointConfig.period = 6
+train_script.train.eval_period = 6
+"""
+
+
+def test_t5x_goes_on_with_longer_examples_in_smaller_batches(cache, tmp_path):
+    (tmp_path / "longer.gin").write_text(LONGER)
+    files = ("gin/ul2_tiny.gin", str(tmp_path / "longer.gin"), "gin/elastic.gin")
+    short = ["--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 128}", "--gin.BATCH_SIZE=8"]
+    long = ["--gin.TASK_FEATURE_LENGTHS={'inputs': 256, 'targets': 256}", "--gin.BATCH_SIZE=4"]
+    train(tmp_path / "run", cache, *short, steps(6), files=files)
+    assert "batch_size of step 6 must be" in refused(tmp_path / "run", cache, *short, steps(12), files=files)
+    train(tmp_path / "run", cache, *long, steps(12), files=files)
+    found = losses(tmp_path / "run")
+    assert {("train", 6), ("train", 12), ("training_eval/longer_mix", 12)} <= found.keys()
+    assert found["train", 12] < found["train", 6]
 
 
 SMALL_SCHEDULE = """

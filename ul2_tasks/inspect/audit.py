@@ -196,7 +196,7 @@ def _write_parquet(path: str, reads: Mapping[str, CorpusRead]) -> None:
 def print_audit(run: Run, audited: RunAudit, console: Console) -> None:
     """Prints the corpora, the tasks, how often documents were read, and which most often."""
     print_head(console, run.name, run.sequence_length, run.split, run.seed)
-    console.print(Text(f"until step {audited.until:,}: {audited.elements:,} {run.unit}s, of {run.batch_size:,} a step", "dim"))
+    console.print(Text(f"until step {audited.until:,}: {audited.elements:,} {run.unit}s", "dim"))
     corpora = list_table("corpus", "documents", "left out", "tokens", "tokens read", "epochs", left=["corpus"])
     for each in audited.corpora:
         numbers = each.documents, each.documents_left_out, each.tokens, each.tokens_read

@@ -71,7 +71,7 @@ def first_examples(
     mixture: Description | str, sequence_length: Mapping[str, int | None], split: str, seed: int, cache_dirs: Sequence[str] = ()
 ) -> Examples:
     """The examples of a cache, or of first documents that have some of each task."""
-    schedule = as_description(mixture).schedule_of(sequence_length, cache_dirs)  # type: ignore[arg-type]
+    schedule = as_description(mixture).schedule_of(sequence_length, cache_dirs, is_run=False)  # type: ignore[arg-type]
     longest = {member.task: max(member.longest.values(), default=0) for stage in schedule.stages for member in stage.members}
     beginnings = Beginnings(split, max(TOKENS, _SHOWN * sum(longest.values())))
     return examples_of(schedule, sequence_length, beginnings, seed)

@@ -186,10 +186,10 @@ def print_found(run: Run, found: Found, console: Console) -> None:
 
 def _table(run: Run, seen: Sequence[Seen]) -> Any:
     has_trained = any(each.trained is not None for each in seen)
-    columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.batch_size else [])]
+    columns = ["epoch", run.unit, *(["example of it"] if run.pack else []), *(["step"] if run.steps else [])]
     table = list_table(*columns, "task", "tokens of it", *(["trained on"] if has_trained else []), left=("task", "tokens of it"))
     for each in seen:
-        numbers = [each.epoch, each.number, *([each.segment] if run.pack else []), *([each.step] if run.batch_size else [])]
+        numbers = [each.epoch, each.number, *([each.segment] if run.pack else []), *([each.step] if run.steps else [])]
         trained = ["?" if each.trained is None else f"{each.trained:,}"] if has_trained else []
         table.add_row(*map(str, numbers), each.task, ranges_in_words(each.tokens), *trained)
     return table

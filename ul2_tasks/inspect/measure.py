@@ -133,7 +133,7 @@ def statistics_of(
     counts = {task: each for leaf in description.leaves for task, each in counts_of(leaf, sequence_length).items()}
     longest = max((each.expected.get("chunk", 0) for each in counts.values()), default=0)
     beginnings = Beginnings(split, max(TOKENS, examples * longest))
-    schedule = description.schedule_of(sequence_length, cache_dirs)  # type: ignore[arg-type]
+    schedule = description.schedule_of(sequence_length, cache_dirs, is_run=False)  # type: ignore[arg-type]
     found = examples_of(schedule, sequence_length, beginnings, seed)
     if not longest:
         examples = min(examples, len(found) * max(len(leaf.denoisers) or 1 for leaf in description.leaves))

@@ -15,8 +15,9 @@ from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.examples import examples
 from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
-from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, steps_of
 from ul2_tasks.random_access.numbering import NO_END, RUN_RECORD
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.store.read import TokenStore
@@ -78,15 +79,20 @@ class Run:
         return next(found for _, stop, found in self.parts if number < stop)
 
     @cached_property
+    def _whole(self) -> Examples:
+        """All, before something is left out."""
+        shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "cache_dirs", "shuffle", "pack")}
+        return examples(self.mixture, self.sequence_length, **shared)
+
+    @cached_property
     def parts(self) -> list[tuple[int, int, Examples]]:
         """What the run reads, with each list that was left out: its elements [first, stop), and the examples."""
-        shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "cache_dirs")}
         if self.is_beginning:
+            shared: dict[str, Any] = {key: getattr(self, key) for key in ("split", "seed", "cache_dirs")}
             return [(0, NO_END, first_examples(self.mixture, self.sequence_length, **shared))]
-        found = examples(self.mixture, self.sequence_length, shuffle=self.shuffle, pack=self.pack, **shared)
         lists = [*self.earlier, (NO_END, self.exclude)]
         return [
-            (first, stop, leave_out(found, each, self.skip, self.batch_size, self.first_step))
+            (first, stop, leave_out(self._whole, each, self.skip, self.steps, self.first_step))
             for first, (stop, each) in zip([0, *(stop for stop, _ in self.earlier)], lists)
         ]
 
@@ -101,11 +107,19 @@ class Run:
         """
         if self.batch_size is None and step == self.first_step:
             return range(host[0], _SEARCHED, host[1])
-        return numbers_of_step(step, self.batch_size, host, self.first_step)
+        return numbers_of_step(step, self.steps, host, self.first_step)
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """The elements of each step, counted from the first one; None where there is no batch size."""
+        schedule = None if self.is_beginning else self._whole.describe().get("schedule")
+        if isinstance(schedule, dict) and self.batch_size in (None, schedule["batch_size"]):
+            return Steps.of_record(schedule)
+        return None if self.batch_size is None else Steps.of(self.batch_size)
 
     def in_words(self, step: int, host: tuple[int, int] = (0, 1)) -> str:
         """Which examples, or rows, a step has; empty without a batch size."""
-        if self.batch_size is None:
+        if self.steps is None:
             return ""
         numbers = self.numbers(step)
         found = self.examples_at(numbers[0])
@@ -120,7 +134,7 @@ class Run:
 
     def step_of(self, number: int) -> int | None:
         """The step of an example or a row; None without a batch size."""
-        return None if self.batch_size is None else self.first_step + number // self.batch_size
+        return None if self.steps is None else self.first_step + self.steps.step(number)
 
     def check(self, record: Mapping[str, object], folder: str) -> None:
         """Raises a ValueError unless what is read now is what the record in a run's folder is of; says what differs."""
@@ -133,37 +147,38 @@ class Run:
             )
 
 
-def numbers_of_step(step: int, batch_size: int | None, host: tuple[int, int] = (0, 1), first_step: int = 0) -> range:
-    """The numbers of what a host reads at a step, over all epochs. Raises a ValueError where there is no such step."""
-    if batch_size is None:
+def numbers_of_step(step: int, steps: int | Steps | None, host: tuple[int, int] = (0, 1), first_step: int = 0) -> range:
+    """The numbers of what a host reads at a step, of these or of a batch size. Raises a ValueError where there is none."""
+    if steps is None:
         raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
     if step < first_step:
         raise ValueError(f"step must be at least {first_step}, with which the run began, got {step}.")
-    if step >= NO_END // batch_size:
+    steps = Steps.of(steps)
+    first, batch_size = steps.element(step - first_step), steps.size(step - first_step)
+    if first + batch_size > NO_END:
         raise ValueError(f"step must be below 2^60 divided by the batch size of {batch_size}, got {step}.")
     index, hosts = host
     if batch_size % hosts:
         raise ValueError(f"the number of hosts must divide the batch of {batch_size}, got {hosts}.")
-    first = (step - first_step) * batch_size
     return range(first + index, first + batch_size, hosts)
 
 
 def run_of(record: Mapping[str, Any], folder: str = "") -> Run:
     """The run that the record in a folder is of."""
-    first_step, size, lists = record["first_step"], record["batch_size"] or 1, record.get("exclude", [])
+    first_step, lists, steps = record["first_step"], record.get("exclude", []), steps_of(record)
     paths = [place(folder, list_name(each["list"])) for each in lists]
     if missing := [path for path in paths if not exists(path)]:
         raise ValueError(
             f"{folder} must have the lists of documents that {RUN_RECORD} names, but lacks {missing[0]}. Put it there, or resume"
             " the run, which writes it again."
         )
-    skips = [(first_step + each["first"] // size, each["elements"] // size) for each in record.get("skip", [])]
+    skips = [[first_step + steps.step(each["first"] + more) for more in (0, each["elements"])] for each in record.get("skip", [])]
     held = [(each["first"], path) for each, path in zip(lists, [None, *paths])]
     return Run(
         **{key: record[key] for key in _OF_RECORD},
         exclude=paths[-1] if paths else None,
         earlier=tuple(each for each in held if each[0]),
-        skip=tuple((step, step + count) for step, count in skips),
+        skip=tuple((first, stop) for first, stop in skips),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from ul2_tasks.inspect.printing import list_table, print_head
 from ul2_tasks.inspect.run import Run
 from ul2_tasks.order.order import Order
 from ul2_tasks.order.rows import Rows
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.numbering import Numbering
 
 
@@ -30,6 +32,8 @@ class StageOfCorpus:
         epochs: how many epochs of the corpus were read before the stage, and are after it.
         epoch_ends: the steps in which it reads the last token of an epoch of the corpus.
         denoisers: the steps from which on the corpus has other denoisers, or other weights of them, with their fractions.
+        batch_size: the global batch size.
+        lengths: those of its examples and rows.
     """
 
     stage: int
@@ -43,6 +47,8 @@ class StageOfCorpus:
     epochs: tuple[float, float]
     epoch_ends: list[int]
     denoisers: dict[int, dict[str, float]]
+    batch_size: int
+    lengths: dict[str, int | None]
 
 
 def schedule_of(run: Run) -> list[StageOfCorpus]:
@@ -56,11 +62,11 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
             f"--batch_size must be that of the schedule, {told['batch_size']}, got {run.batch_size}. Leave it out, or pass"
             f" mix(.., batch_size={run.batch_size})."
         )
-    numbering, batch, first_step = found.numbering, told["batch_size"], run.first_step
+    numbering, steps, first_step = found.numbering, Steps.of_record(told), run.first_step
     rows, mix = [], numbering.mix
-    sizes = {corpus.name: (corpus.order.examples, corpus.store.tokens) for corpus in numbering.corpora}
+    sizes = {corpus.name: corpus.store.tokens for corpus in numbering.corpora}
     all_begins = [
-        {int(mix.numbers(corpus, np.array([part.first]))[0]): part.order for part in parts}
+        [(int(mix.numbers(corpus, np.array([part.first]))[0]), _denoisers(numbering, part.order)) for part in parts]
         for corpus, parts in enumerate(numbering.parts)
     ]
     all_ends = [_epoch_ends(numbering, corpus, len(found)) for corpus in range(len(numbering.names))]
@@ -69,24 +75,25 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
         for corpus in sorted(stage.corpora) if stage.first < stop else ():
             before, after = (_read(numbering, corpus, element) for element in (stage.first, stop))
             begins, ends = all_begins[corpus], all_ends[corpus]
-            examples, tokens = (round((after[1] - before[1]) * size) for size in sizes[numbering.names[corpus]])
             rows.append(
                 StageOfCorpus(
                     number,
-                    first_step + stage.first // batch,
-                    first_step + stop // batch,
+                    first_step + steps.step(stage.first),
+                    first_step + steps.step(stop - 1) + 1,
                     numbering.names[corpus],
                     (after[0] - before[0]) / (stop - stage.first),
                     after[0] - before[0],
-                    examples,
-                    tokens,
+                    round(after[2] - before[2]),
+                    round((after[1] - before[1]) * sizes[numbering.names[corpus]]),
                     (before[1], after[1]),
-                    [first_step + end // batch for end in ends if stage.first <= end < stop],
+                    [first_step + steps.step(end) for end in ends if stage.first <= end < stop],
                     {
-                        first_step + element // batch: _denoisers(numbering, order)
-                        for element, order in begins.items()
-                        if stage.first <= element < stop
+                        first_step + steps.step(element): now
+                        for before, (element, now) in itertools.pairwise([(-1, {}), *begins])
+                        if stage.first <= element < stop and now != before[1]
                     },
+                    steps.size(steps.step(stage.first)),
+                    dict(numbering.by_lengths(np.array([stage.first]), found.budgets)[0][0]),
                 )
             )
     return rows
@@ -113,26 +120,32 @@ def print_schedule(run: Run, rows: Sequence[StageOfCorpus], console: Console) ->
             ", ".join(ends[:3]) + (f" and {len(ends) - 3} more" if len(ends) > 3 else ""),
         )
     console.print(table)
+    for before, row in itertools.pairwise(rows):
+        if (before.batch_size, before.lengths) != (row.batch_size, row.lengths):
+            lengths = ", ".join(f"{key} of {most} tokens" for key, most in row.lengths.items())
+            console.print(Text(f"from step {row.first_step:,} on: {row.batch_size:,} {run.unit}s a step, {lengths}"))
     for row in rows:
         for step, fractions in row.denoisers.items():
             by_name = ", ".join(f"{name} {fraction:.3g}" for name, fraction in fractions.items())
             console.print(Text(f"{row.corpus} from step {step:,} on: {by_name}"))
 
 
-def _read(numbering: Numbering, corpus: int, element: int) -> tuple[int, float]:
-    """How many elements of a corpus come before one of the run, and how many epochs these are."""
-    read, epochs = int(numbering.mix.before(element)[corpus]), 0.0
+def _read(numbering: Numbering, corpus: int, element: int) -> tuple[int, float, float]:
+    """How many elements of a corpus come before one of the run, how many epochs these are, and examples."""
+    read, epochs, examples = int(numbering.mix.before(element)[corpus]), 0.0, 0.0
     for part, stop in numbering.parts_until(corpus, read):
         order = numbering.orders[part.order]
         epochs += _epochs(order, part.start + stop - part.first) - _epochs(order, part.start)
-    return read, epochs
+        examples += (stop - part.first) * (order.order.examples / order.rows_about if isinstance(order, Rows) else 1)
+    return read, epochs, examples
 
 
 def _epochs(order: Order | Rows, index: int) -> float:
     """How many epochs come before an element of an order; within a round all elements count the same."""
     begun = order.round_of(index)
     first, stop = order.first_of(begun), order.first_of(begun + 1)
-    return (begun + (index - first) / (stop - first)) / order.rounds
+    part = order.order.part if isinstance(order, Rows) else order.part
+    return (begun + 1 - part * (stop - index) / (stop - first)) / order.rounds
 
 
 def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
@@ -141,6 +154,8 @@ def _epoch_ends(numbering: Numbering, corpus: int, stop: int) -> list[int]:
     for epoch in range(1, int(_read(numbering, corpus, stop)[1]) + 2):
         for part, end in numbering.parts_until(corpus):
             order = numbering.orders[part.order]
+            if not order.reaches(epoch * order.rounds):
+                continue
             position = order.first_of(epoch * order.rounds) - part.start + part.first
             if part.first < position <= end:
                 last.append(position - 1)

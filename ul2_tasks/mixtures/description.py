@@ -76,8 +76,10 @@ class Description:
         """The tasks of examples of these lengths, by name, as SeqIO has them, at their `rates`; see `kinds.Task`."""
         raise NotImplementedError
 
-    def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
-        """The same in the course of a run."""
+    def schedule_of(
+        self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = (), is_run: bool = True
+    ) -> MemberSchedule:
+        """The same in the course of a run; of what is no run all have the lengths that are asked for."""
         return MemberSchedule.of(self.members(sequence_length, cache_dirs))
 
     def registered_name(self, sequence_length: Mapping[str, int | None]) -> str:

@@ -50,7 +50,7 @@ def examples(
         mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
             returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
-            makes chats.
+            makes chats. Of a schedule whose stages have lengths, those of one of them; of another split than "train" any.
         split: the split of the corpora.
         seed: an integer; another one gives another order and other masks.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.
@@ -79,10 +79,10 @@ def examples(
     reading = _reading(mixture, sequence_length, split, seed, shuffle, use_cached=None, cache_dirs=cache_dirs)
     found = number_examples(reading.schedule, kinds_in(split, documents_in(split)), reading.order_seed, bool(shuffle))
     whole = _examples(reading, found, pack, task_id)
-    size = reading.schedule.batch_size
-    if size and batch_size not in (None, size):
-        raise ValueError(f"batch_size must be that of the schedule, {size}, got {batch_size!r}. Leave it out.")
-    return leave_out(whole, exclude, skip, size if batch_size is None else batch_size)
+    steps = reading.schedule.steps
+    if steps and batch_size not in (None, steps.size(0)):
+        raise ValueError(f"batch_size must be that of the schedule, {steps.size(0)}, got {batch_size!r}. Leave it out.")
+    return leave_out(whole, exclude, skip, steps or batch_size)
 
 
 def open_examples(
@@ -127,7 +127,7 @@ class Reading:
     @cached_property
     def schedule(self) -> MemberSchedule:
         """The tasks of each stage."""
-        return self.description.schedule_of(self.sequence_length, self.cache_dirs)
+        return self.description.schedule_of(self.sequence_length, self.cache_dirs, is_run=self.split == "train")
 
     @property
     def members(self) -> list[Task]:
@@ -211,7 +211,8 @@ def _examples(
 ) -> Examples:
     """The examples of a numbering, or packed rows of them. Those of `windows` are of the beginning."""
     of_tokens = token_features(features_of(members_of(numbering)))
-    budgets = {key: as_python(reading.sequence_length.get(key)) for key in of_tokens}
+    asked = reading.schedule.stages[0].lengths or reading.sequence_length
+    budgets = {key: as_python(asked.get(key)) for key in of_tokens}
     numbering = numbering.in_rows(budgets) if pack else numbering
     if not windows:
         numbering.warn_of_unread()

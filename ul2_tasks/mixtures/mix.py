@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ul2_tasks.chat.objective import CHAT
@@ -18,7 +17,7 @@ from ul2_tasks.mixtures.mixture import Mixture, check_corpora, denoising_of
 from ul2_tasks.mixtures.names import as_description
 from ul2_tasks.mixtures.schedule import Schedule, Stage, check_schedule, check_weigh, weights_of
 from ul2_tasks.random_access.kinds import Task
-from ul2_tasks.random_access.numbering import MemberSchedule, members_by_stage
+from ul2_tasks.random_access.numbering import MemberSchedule, StageMembers
 from ul2_tasks.scalars import as_python, fractions, is_integer
 from ul2_tasks.tokenizers.special_ids import vocabulary_identity
 
@@ -54,12 +53,13 @@ class Mix(Description):
         max_epochs: how many epochs of a corpus are read at most, by its description or name; its weight then goes to the others,
             which keep their ratio, as does all of a `schedule`. One corpus at least must be without. Corpora in turns of
             `block_shuffle` end at their last whole turn.
-        schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on. Each
+        schedule: instead of `mixtures`, a list of `Stage`: the weights from a step on, and the lengths and the batch size. Each
             corpus continues where it is, whatever its weight is, so no token comes twice in an epoch. New denoisers of a corpus,
             or new weights of them, take effect when the blocks that are being read are finished; without `block_shuffle`, at the
             end of the corpus's epoch. `ul2 schedule` prints the step. Of a corpus that is read in
             windows only its own weight may change. The last stage continues after the last step.
-        batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps.
+        batch_size, steps: with a schedule, the global batch size, in examples or packed sequences, and the number of steps. A stage
+            may have another batch size.
 
     Raises:
         ValueError: a weight or the temperature is not a positive number; `weigh` is another word; a name is not registered; two
@@ -136,7 +136,7 @@ class Mix(Description):
         """The first element and the rates of each stage; of one without a schedule the same all the time."""
         if (planned := self.planned) is None:
             return [(0, self.rates)]
-        return [(first_step * planned.batch_size, _rates(weights)) for first_step, weights in planned.flat()]
+        return [(planned.in_steps.element(first_step), _rates(weights)) for first_step, weights in planned.flat()]
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of the mixtures, names and weights. Opens the vocabularies; see `Mixture.fingerprint`."""
@@ -147,7 +147,9 @@ class Mix(Description):
         told |= {each.name: each.fingerprint() for each in self.leaves}
         for first_step, weights in planned.flat():
             parts = fractions(weights)
-            told[f"example {first_step * planned.batch_size}"] = repr(sorted((each.name, parts[each]) for each in parts))
+            told[f"example {planned.in_steps.element(first_step)}"] = repr(sorted((each.name, parts[each]) for each in parts))
+        for first_step, lengths in planned.lengths:
+            told[f"lengths from example {planned.in_steps.element(first_step)}"] = repr(lengths)
         return digest(told)
 
     def cache(self, output_dir: str | os.PathLike, **settings: Any) -> dict[str, dict]:
@@ -208,20 +210,54 @@ class Mix(Description):
                         " others."
                     )
 
-    def schedule_of(self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = ()) -> MemberSchedule:
-        """The tasks of each stage, at their rates."""
-        members, planned = self.members(sequence_length, cache_dirs), self.planned
-        of: Callable[[Mapping[Description, float]], dict[str, float]] = _rates
+    def schedule_of(
+        self, sequence_length: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike] = (), is_run: bool = True
+    ) -> MemberSchedule:
+        """The tasks of each stage, at their rates. Raises a ValueError where stages have lengths, and these are of none."""
+        planned = self.planned
         most: Any = self.max_epochs  # by names since it was made
         more: dict[str, Any] = {"weigh": self.weigh, "max_epochs": dict(most)}
-        if self.weigh == "tokens":
-            of = functools.partial(_rates_by_tokens, {each.task: each for each in members}, format=format_of(sequence_length))
-            if planned is None:
-                members = [dataclasses.replace(each, rate=of(dict(self.pairs))[each.task]) for each in members]
         if planned is None:
-            return dataclasses.replace(MemberSchedule.of(members), **more)
-        stages = [(first_step, of(weights)) for first_step, weights in planned.flat()]
-        return members_by_stage(members, stages, planned.batch_size, planned.steps, **more)
+            members = self.members(sequence_length, cache_dirs)
+            rates = self._rates_of(dict(self.pairs), members, sequence_length)
+            return dataclasses.replace(MemberSchedule.of(_at_rates(members, rates)), **more)
+        own = planned.lengths if is_run else []
+        staged = own or [(0, dict(sequence_length))]
+        if {**sequence_length} not in (lengths := [each for _, each in staged]):
+            raise ValueError(
+                f"sequence_length must be that of a stage of {self.name!r}, {' or '.join(map(str, lengths))}, got"
+                f" {dict(sequence_length)}."
+            )
+        least, stages = {key: min(each[key] for each in lengths) for key in lengths[0]}, []
+        found = [(first, each, self._members_at(each, least, cache_dirs)) for first, each in staged]
+        for first_step, weights in planned.flat():
+            _, now, members = [each for each in found if each[0] <= first_step][-1]
+            members = _at_rates(members, self._rates_of(weights, members, now))
+            stages.append(StageMembers(planned.in_steps.element(first_step), members, now if own else None))
+        return MemberSchedule(tuple(stages), planned.in_steps, planned.elements, **more)
+
+    def _members_at(
+        self, lengths: Mapping[str, int], least: Mapping[str, int], cache_dirs: Sequence[str | os.PathLike]
+    ) -> list[Task]:
+        """The tasks at the lengths of a stage, but those that read records of documents at the least of all stages."""
+        found = self.members(lengths, cache_dirs)
+        if lengths == least:
+            return found
+        of_records = {each.task: each for each in self.members(least, cache_dirs)}
+        return [each if each.tokens > 1 else of_records[each.task] for each in found]
+
+    def _rates_of(
+        self, weights: Mapping[Description, float], members: Sequence[Task], lengths: Mapping[str, int]
+    ) -> dict[str, float]:
+        """The rates of tasks where descriptions have these weights, of examples or of tokens."""
+        if self.weigh == "tokens":
+            return _rates_by_tokens({each.task: each for each in members}, weights, format_of(lengths))
+        return _rates(weights, format_of(lengths))
+
+
+def _at_rates(members: Iterable[Task], rates: Mapping[str, float]) -> list[Task]:
+    """Those of the tasks that have a rate, at theirs."""
+    return [dataclasses.replace(each, rate=rates[each.task]) for each in members if each.task in rates]
 
 
 def _is_chat(description: Description) -> bool:

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.scalars import as_python, fractions, is_finite, is_integer
 
 _Of = TypeVar("_Of")
 _MOST_PARTS = 10_000  # of a ramp
+_LENGTHS = {"inputs": 8192, "targets": 8192}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,15 +24,22 @@ class Stage(Generic[_Of]):
             pairs of a mixture and its weight, in the order of the names.
         ramp_steps: the number of steps over which the fractions change linearly, from those of the stage before to these.
         ramp_every: for how many steps weights stay the same in a ramp.
+        lengths: the `sequence_length` of its examples and rows of the split "train"; by default that of the stage before. Where one
+            stage has some, the first has. Joined texts that are not read yet are cut anew, so that each token is in one example of
+            an epoch. All else is cut, or left out, for the least lengths of all stages, and longer rows hold more of it.
+        batch_size: the global batch size from its first step on; by default that of the stage before, or the mixture's.
 
     Raises:
-        ValueError: a step is not an integer, a weight is not a positive number, or a ramp has more than 10,000 parts.
+        ValueError: a step is not an integer, a weight or a length is not a positive number, or a ramp has more than 10,000 parts.
     """
 
     first_step: int
     mixtures: Mapping[_Of, float] | Sequence[tuple[_Of, float]]
     ramp_steps: int = 0
     ramp_every: int = 100
+    _: dataclasses.KW_ONLY
+    lengths: Mapping[str, int] | Any = ()
+    batch_size: int | None = None
 
     def __post_init__(self):
         for name, least in (("first_step", 0), ("ramp_steps", 0), ("ramp_every", 1)):
@@ -43,6 +52,13 @@ class Stage(Generic[_Of]):
                 f"ramp_every must be at least {-(-self.ramp_steps // _MOST_PARTS)} for ramp_steps={self.ramp_steps}, got"
                 f" {self.ramp_every}. A ramp has at most {_MOST_PARTS:,} parts."
             )
+        if self.batch_size is not None and not is_integer(self.batch_size, at_least=1):
+            raise ValueError(f"batch_size must be an integer of at least 1, or None, got {self.batch_size!r}.")
+        lengths = dict(self.lengths)
+        if not all(is_integer(length, at_least=1) for length in lengths.values()):
+            raise ValueError(f"lengths must be integers of at least 1 by feature, got {self.lengths!r}. Give such as {_LENGTHS}.")
+        object.__setattr__(self, "lengths", tuple(sorted((key, int(length)) for key, length in lengths.items())))
+        object.__setattr__(self, "batch_size", self.batch_size and int(self.batch_size))
         pairs = ((each, as_python(weight)) for each, weight in weights_of(self.mixtures).items())
         by_name = sorted(pairs, key=lambda pair: str(getattr(pair[0], "name", pair[0])))
         object.__setattr__(self, "mixtures", tuple(by_name))
@@ -69,13 +85,35 @@ class Schedule(Generic[_Of]):
         if firsts[0] or sorted(set(firsts)) != firsts:
             raise ValueError(f"schedule must have stages with ascending first steps, of which the first is 0, got {firsts}.")
         last = max(self.steps, firsts[-1] + self.stages[-1].ramp_steps)
-        if last * self.batch_size >= 1 << 60:
+        if self.in_steps.element(last) >= 1 << 60:
             raise ValueError(
-                f"batch_size times the steps of a schedule must be below 2**60, got {self.batch_size} * {last}. Lower steps or"
-                " first_step."
+                f"the elements of all steps must be fewer than 2**60, got {self.in_steps.element(last)} of {last} steps. Lower"
+                " steps, first_step or batch_size."
+            )
+        forms = [{key for key, _ in stage.lengths} for stage in self.stages if stage.lengths]
+        if forms and (not self.stages[0].lengths or any(form != forms[0] for form in forms)):
+            raise ValueError(
+                "lengths must be of the same features in the first stage and in all others that have some, got"
+                f" {[dict(stage.lengths) for stage in self.stages]}."
             )
         if self.stages[0].ramp_steps:
             raise ValueError(f"ramp_steps must be 0 in the first stage, got {self.stages[0].ramp_steps}. Nothing comes before it.")
+
+    @property
+    def in_steps(self) -> Steps:
+        """The elements of each step."""
+        sizes = {0: self.batch_size} | {stage.first_step: stage.batch_size for stage in self.stages if stage.batch_size}
+        return Steps(tuple(sizes.items()))
+
+    @property
+    def elements(self) -> int:
+        """How many elements the run has."""
+        return self.in_steps.element(self.steps)
+
+    @property
+    def lengths(self) -> list[tuple[int, dict[str, int]]]:
+        """Those of stages that have some, with their first steps."""
+        return [(stage.first_step, dict(stage.lengths)) for stage in self.stages if stage.lengths]
 
     @property
     def average(self) -> dict[_Of, float]:
@@ -83,7 +121,8 @@ class Schedule(Generic[_Of]):
         parts: dict[_Of, float] = {}
         flat = self.flat()
         for (first, weights), stop in zip(flat, [*(first for first, _ in flat[1:]), max(self.steps, flat[-1].first_step + 1)]):
-            steps = max(0, min(stop, max(self.steps, 1)) - first) + 1e-9  # a stage after the last step counts for nearly nothing
+            # A stage after the last step counts for nearly nothing.
+            steps = (max(0, min(stop, max(self.steps, 1)) - first) + 1e-9) * self.in_steps.size(first)
             for each, fraction in fractions(weights).items():
                 parts[each] = parts.get(each, 0.0) + steps * fraction
         return fractions(parts)

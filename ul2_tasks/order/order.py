@@ -394,6 +394,15 @@ class Order:
         rounds = number - int(self._starts[2, section])
         return epoch * self.examples + int(self._starts[0, section]) + rounds * turns * size
 
+    @property
+    def part(self) -> float:
+        """Which part of a round it has: all, but for a `rest.Rest`."""
+        return 1.0
+
+    def reaches(self, round: int) -> bool:
+        """Whether it has a round, or ends where that begins."""
+        return round >= 0
+
     def places(self, epochs: np.ndarray, slots: np.ndarray) -> Places:
         """Where slots of epochs are. Numbers are the slots of the windows."""
         sections = np.searchsorted(self._starts[0], slots, side="right") - 1

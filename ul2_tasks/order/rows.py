@@ -164,6 +164,10 @@ class Rows:
         """See `Order.rounds`."""
         return self.order.rounds
 
+    def reaches(self, round: int) -> bool:
+        """See `Order.reaches`."""
+        return self.order.reaches(round)
+
     def round_of(self, row: int) -> int:
         """See `Order.round_of`."""
         rounds, turns, _ = self._counts.find(np.array([row]))

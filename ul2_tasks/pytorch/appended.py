@@ -16,6 +16,7 @@ import numpy as np
 
 from ul2_tasks.mixtures.mix import corpora_of
 from ul2_tasks.mixtures.schedule import Stage
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.pytorch.shared import SharedIntegers, for_copy
 from ul2_tasks.random_access.sequence import Examples
 
@@ -28,7 +29,7 @@ class Appended:
 
     def __init__(self, examples: Examples):
         self._base, self._names, self._width = examples, examples.numbering.names, 1 + len(examples.numbering.names)
-        self._batch: int = examples.describe()["schedule"]["batch_size"]  # type: ignore[index]
+        self._steps = Steps.of_record(examples.describe()["schedule"])  # type: ignore[arg-type]
         self._most = min(_MOST, _INTEGERS // self._width)
         self._shared = SharedIntegers([0] * (_STAGES + self._most * self._width))
         self._told: dict[int, dict[str, float]] = {}  # by a state that was loaded, after so many of the shared ones
@@ -81,11 +82,12 @@ class Appended:
                 raise ValueError(f"weights must be of corpora of the schedule, {self._names}, each once, got {sorted(corpora)}.")
             by_corpus[corpora.pop()] = float(weight)
         reached = max(reached, *self._shared[_REACHED:_STAGES])
-        if stage.first_step * self._batch < reached or number == self._most:
+        if self._steps.element(stage.first_step) < reached or number == self._most:
+            least = self._steps.step(reached - 1) + 1
             raise ValueError(
-                f"step must be at least {-(-reached // self._batch)}, as what comes before was read, or read ahead by workers, got"
-                f" {stage.first_step} after {number:,} of at most {self._most:,} stages. Append it for a later step, or load the"
-                " state into a new dataset."
+                f"step must be at least {least}, as what comes before was read, or read ahead by workers, got {stage.first_step}"
+                f" after {number:,} of at most {self._most:,} stages. Append it for a later step, or load the state into a new"
+                " dataset."
             )
         found = self.examples.with_stages([(stage.first_step, by_corpus)])
         words = np.array([by_corpus.get(name, 0.0) for name in self._names]).view(np.int64).tolist()

@@ -51,6 +51,8 @@ class ExamplesCollator:
                 f"batch_size must be None for a collator, got {converter.batch_size}. Pass it to the DataLoader, which has it."
             )
         check_converter(converter, examples, is_optional=False)
+        if examples.numbering.lengths and converter.row_format.padding == "max_length" and not converter.pack:
+            raise ValueError("padding must be 'longest', or pack True, for stages with lengths of their own, got 'max_length'.")
         if converter.task_id and converter.pack and not examples.task_id:
             raise ValueError(
                 "examples must have the task of each target of a packed sequence, got some without. Pass task_id=True to"

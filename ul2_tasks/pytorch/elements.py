@@ -16,7 +16,7 @@ windows each reader has a stream of its own, and a position is what `windows.Str
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -37,11 +37,12 @@ from ul2_tasks.models.transformers import BESIDE_LABELS, HuggingFaceChatConverte
 from ul2_tasks.pytorch.appended import Appended
 from ul2_tasks.pytorch.processes import Reader
 from ul2_tasks.pytorch.states import ANOTHER, REMEDY, check_resumed, state_of
-from ul2_tasks.random_access.batches import Mixed, features_of, make_batch, members_of, widest
+from ul2_tasks.random_access.batches import Mixed, features_of, make_batch, members_of, room_of
 from ul2_tasks.random_access.numbering import NO_END, Slots, check_hosts
 from ul2_tasks.random_access.sequence import Examples
 from ul2_tasks.random_access.windows import Stream, Stretch, joined
 
+Lengths: TypeAlias = Mapping[str, int | None]
 _AT_A_TIME = 512  # examples: one alone costs ten times as much as among others
 
 
@@ -49,7 +50,7 @@ class Numbers:
     """The examples of a reader by number, from the first one on; to the end of so many epochs, None for no end."""
 
     def __init__(self, examples: Examples, reader: Reader, epochs: int | None):
-        self._numbering, self._reader = examples.numbering, reader
+        self._numbering, self._reader, self._budgets = examples.numbering, reader, examples.budgets
         self._first, self._stop = examples.first, None if epochs is None else examples.end_of(epochs)
         self._start = self._first
 
@@ -77,20 +78,27 @@ class Numbers:
         """See `Reader.reached`."""
         return self._reader.reached(self._start, given)
 
-    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots]]:
-        """How many elements come next, at most so many, and of what they are; after the first ones."""
+    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots, Lengths]]:
+        """How many elements come next, at most so many, of what they are, and how long their rows; after the first ones."""
         share = self._reader.share(self._start, self._numbering.turns)
         own = NO_END if self._stop is None else share.count(self._stop)
         for first in range(begin, own, at_a_time):
             numbers = share.numbers(np.arange(first, min(first + at_a_time, own)))
-            yield len(numbers), self._numbering, self._numbering.slots(numbers)
+            parts = self._numbering.by_lengths(numbers, self._budgets)
+            if any(len(of) % self._reader.in_a_row for _, of in parts[:-1]):
+                raise ValueError(
+                    f"batch_size must be such that a batch of all processes ends where a stage with other lengths begins, got"
+                    f" {self._reader.in_a_row}. Choose one that divides the schedule's."
+                )
+            for lengths, of in parts:
+                yield len(of), self._numbering, self._numbering.slots(numbers[of]), lengths
 
 
 class InWindows:
     """The same of a stream."""
 
-    def __init__(self, stream: Stream, reader: Reader):
-        self._stream, self._joined = stream, reader.joined
+    def __init__(self, stream: Stream, reader: Reader, budgets: Lengths):
+        self._stream, self._joined, self._budgets = stream, reader.joined, budgets
         self._before, self._states = 0, stream.start[np.newaxis]  # those after `_before` examples, and after each one since
 
     def resume(self, place: Mapping[str, Any]) -> bool:
@@ -101,7 +109,7 @@ class InWindows:
         after = min(given * self._joined - self._before, len(self._states) - 1)  # the last batch may be smaller
         return {"windows": self._states[after].tolist()}
 
-    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots]]:
+    def read(self, at_a_time: int, begin: int = 0) -> Iterator[tuple[int, Mixed, Slots, Lengths]]:
         while True:
             states, stretches = [self._states[-1:]], list[Stretch]()
             while (count := sum(map(len, states)) - 1) < at_a_time:
@@ -116,7 +124,7 @@ class InWindows:
             if not stretches:
                 return
             found = joined(stretches)
-            yield len(found.numbers), found, found.slots
+            yield len(found.numbers), found, found.slots, self._budgets
 
 
 class Elements:
@@ -141,11 +149,9 @@ class Elements:
         members = members_of(examples.numbering)
         self._with_task_id = examples.task_id if converter is None else converter.task_id
         self._features = with_task_id(features_of(members)) if self._with_task_id else features_of(members)
-        self._budgets = {key: int(length) for key, length in examples.budgets.items() if length is not None}
-        self._lengths = examples.budgets if self._is_packed else widest(members)
         if stream is None and epochs is not None:
             check_hosts(pipeline["mixture"], pipeline["split"], examples.end_of(epochs) - examples.first, reader.of_shards[1])
-        self._places = Numbers(examples, reader, epochs) if stream is None else InWindows(stream, reader)
+        self._places = Numbers(examples, reader, epochs) if stream is None else InWindows(stream, reader, examples.budgets)
         self.pipeline = {**pipeline, **(reader.worker_of_several if stream is None else {"shard": reader.shard})}
         self._given, self._has_ended, self._elements = 0, False, self._read()
         self._appended, self._worker, self._seen = appended, torch.utils.data.get_worker_info(), -1
@@ -196,8 +202,8 @@ class Elements:
 
     def _read(self, first: int = 0) -> Iterator[dict[str, Any]]:
         converter, joined = self._converter, self._joined
-        for count, source, slots in self._places.read(joined * max(1, _AT_A_TIME // joined), first):
-            rows, sizes, _ = make_batch(source, slots, self._lengths, self._with_task_id)
+        for count, source, slots, lengths in self._places.read(joined * max(1, _AT_A_TIME // joined), first):
+            rows, sizes, _ = make_batch(source, slots, room_of(source, lengths), self._with_task_id)
             if converter is not None and converter.batch_size is not None:
                 of = {key: values for key, values in rows.items() if key in self._features}
                 for start in range(0, count, joined):
@@ -209,7 +215,8 @@ class Elements:
                     )
             elif converter is not None or self._is_packed:
                 if converter is not None:
-                    rows = converter.row_format.arrays(rows, None if self._is_packed else sizes, self._budgets, first=first)
+                    given = {key: int(length) for key, length in lengths.items() if length is not None}
+                    rows = converter.row_format.arrays(rows, None if self._is_packed else sizes, given, first=first)
                 yield from ({key: values[row] for key, values in rows.items()} for row in range(count))
             else:
                 for row in range(count):

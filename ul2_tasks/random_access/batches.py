@@ -77,6 +77,13 @@ def widest(members: Sequence[Task]) -> dict[str, int | None]:
     return {key: max(each[key] for each in longest) if all(longest) else None for key in token_features(features_of(members))}
 
 
+def room_of(numbering: Mixed, lengths: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """The lengths of arrays for elements of a stage with these: of packed rows these, else those of the longest examples."""
+    if numbering.packed:
+        return lengths
+    return widest([each for corpus in numbering.corpora if corpus.lengths in (None, lengths) for each in corpus.members])
+
+
 def make_batch(
     numbering: Mixed,
     found: Slots,

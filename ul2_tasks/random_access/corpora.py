@@ -17,6 +17,7 @@ from ul2_tasks.example_features import RATE, token_features
 from ul2_tasks.files.kept_counts import KeptCounts, beside
 from ul2_tasks.order.cycles import Cycle, nearest_cycle
 from ul2_tasks.order.order import Order
+from ul2_tasks.order.rest import Rest
 from ul2_tasks.order.rows import Rows, rows_in_words
 from ul2_tasks.random_access.kinds import Task, blocks_of
 from ul2_tasks.random_access.records import MadeRecords, Records
@@ -52,7 +53,8 @@ def fetch_windows(
 class OrderedCorpus:
     """A corpus with the tasks that read it. The kinds of `order` are the numbers of the members.
 
-    `data` is what is in order, and `kind` what is read: the same, but for documents that are left out.
+    `data` is what is in order, and `kind` what is read: the same, but for documents that are left out. `lengths` are those of the
+    rows that its stages have, if they have some of their own.
     """
 
     name: str
@@ -60,6 +62,7 @@ class OrderedCorpus:
     order: Order
     data: Kind
     kind: Kind
+    lengths: Mapping[str, int | None] | None = None
 
     @property
     def store(self) -> TokenStore:
@@ -81,10 +84,10 @@ class OrderedCorpus:
                 f"pack must be False for {self.name!r}, whose examples have images, got True: no model takes a mask for several of"
                 " them in a row. Set pack=False."
             )
-        rows = row_lengths(budgets, token_features(self.members[0].features))
+        rows = row_lengths(self.lengths or budgets, token_features(self.members[0].features))
         if (fixed := self.data.fixed_sizes) is not None:
             return Rows(self.order, rows, fixed)
-        words = self.data.size_words
+        words = None if isinstance(self.order, Rest) else self.data.size_words
         return Rows(self.order, rows, lengths=self, kept=None if words is None else kept_rows(self.store, self.order, rows, words))
 
     def without(self, documents: np.ndarray) -> OrderedCorpus:
@@ -147,7 +150,9 @@ def _told(value: object) -> str:
     return f"({', '.join(map(_told, value))})" if isinstance(value, list | tuple) else repr(value)
 
 
-def order_corpus(members: Sequence[Task], kind: Kind, seed: int, shuffle: bool) -> OrderedCorpus:
+def order_corpus(
+    members: Sequence[Task], kind: Kind, seed: int, shuffle: bool, lengths: Mapping[str, int | None] | None = None
+) -> OrderedCorpus:
     """Puts the units of a corpus in order. The seed is of the order and of the noise."""
     name, cycle = members[0].corpus.name, cycle_of({member.task: member.rate for member in members})
     blocks = blocks_of(members[0].block_shuffle, kind.count, kind.store.tokens)
@@ -155,7 +160,7 @@ def order_corpus(members: Sequence[Task], kind: Kind, seed: int, shuffle: bool) 
     check_windows(name, order, kind.unit)
     if shuffle and blocks is None and is_remote(kind.store):
         _warn_of_requests(name, round(1e6 * kind.count / kind.store.tokens / np.mean(kind.lengths)))
-    return OrderedCorpus(name, tuple(members), order, kind, kind)
+    return OrderedCorpus(name, tuple(members), order, kind, kind, lengths)
 
 
 def check_windows(name: str, order: Order, what: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ul2_tasks.corpus.document_list import DocumentList, named_documents, read_document_list
 from ul2_tasks.files.atomic import write_atomically
 from ul2_tasks.files.systems import exists, place
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.fingerprint import of_leaving_out
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut, Skip
 from ul2_tasks.random_access.numbering import NO_END, Numbering
@@ -26,10 +27,11 @@ def leaving_out_of(
     numbering: Numbering | None,
     exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
-    batch_size: int | None = None,
+    batch_size: int | Steps | None = None,
     first_step: int = 0,
 ) -> LeavingOut:
-    """What is left out of a numbering by `exclude` and `skip`, see `examples`; `first_step` is that of the first element.
+    """What is left out of a numbering by `exclude` and `skip`, see `examples`; `first_step` is that of the first element, from
+    which steps count that have batch sizes of their own.
 
     Logs how many documents these are, and how many examples of an epoch get other tokens; warns of what is in no corpus. Raises a
     ValueError for steps without a batch size, steps of before the first, and what is no list.
@@ -47,14 +49,15 @@ def leaving_out_of(
         raise ValueError(f"skip must be pairs of steps in ascending order, got {skips}. Sort them.")
     if batch_size is None and skips:
         raise ValueError("batch_size must be an integer with skip, got None. Pass that of the run, of all hosts.")
-    if batch_size is not None and not is_integer(batch_size, at_least=1):
+    if not isinstance(batch_size, Steps | None) and not is_integer(batch_size, at_least=1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
-    size, last = int(batch_size or 1), max((stop for _, stop in skips), default=0)
-    if last * size > NO_END:
-        raise ValueError(f"steps of skip must be at most 2^60 divided by batch_size, got {last} of {size} examples.")
+    steps, last = Steps.of(batch_size or 1), max((stop for _, stop in skips), default=first_step)
+    if steps.element(last - first_step) > NO_END:
+        raise ValueError(f"steps of skip must have less than 2^60 elements, got {last} with {batch_size} in a step.")
     named = DocumentList(()) if exclude is None else read_document_list(exclude)
     documents = _documents(numbering, named) if named.entries else {}
-    found = LeavingOut(documents, tuple(Skip((first - first_step) * size, (stop - first) * size) for first, stop in skips), named)
+    ends = [[steps.element(step - first_step) for step in each] for each in skips]
+    found = LeavingOut(documents, tuple(Skip(first, stop - first) for first, stop in ends), named)
     _tell(numbering, found)
     return found
 
@@ -63,7 +66,7 @@ def leave_out(
     found: Examples,
     exclude: Documents | None = None,
     skip: Sequence[tuple[int, int]] = (),
-    batch_size: int | None = None,
+    batch_size: int | Steps | None = None,
     first_step: int = 0,
 ) -> Examples:
     """The same examples, but for what is left out; see `leaving_out_of`."""

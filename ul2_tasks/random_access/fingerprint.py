@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ul2_tasks.corpus.cache import identity_of
 from ul2_tasks.corpus.identity import reads
 from ul2_tasks.order.rows import ROWS_VERSION
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.leaving_out import LeavingOut
 from ul2_tasks.random_access.numbering import MemberSchedule, Numbering, StageMembers
@@ -71,9 +72,11 @@ def fingerprint(
         told["weigh"] = schedule.weigh
     if schedule and schedule.max_epochs:
         told["max_epochs"] = dict(schedule.max_epochs)
-    if schedule and schedule.batch_size:
+    if schedule and schedule.steps:
         told["rates"] = _rates(schedule.stages[0])
-        told["schedule"] = {"batch_size": schedule.batch_size, "stages": list(map(_stage, schedule.stages))}
+        told["schedule"] = {"batch_size": schedule.steps.size(0), "stages": [_stage(each, schedule) for each in schedule.stages]}
+        if lengths := schedule.stages[0].lengths:
+            told["sequence_length"] = dict(lengths)  # whichever are asked for
     return told
 
 
@@ -105,6 +108,11 @@ def compared(saved: Mapping[str, Any], now: Mapping[str, Any], element: int) -> 
     return before, after
 
 
+def steps_of(record: Mapping[str, Any]) -> Steps:
+    """The elements of each step of the run that a record is of, counted from its first."""
+    return Steps.of_record({"batch_size": record["batch_size"] or 1, "stages": [{"first": 0}], **record.get("schedule", {})})
+
+
 def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     """What a fingerprint says of the elements before one, as JSON has it: nothing of the stages that begin later, or of what is
     skipped later.
@@ -127,15 +135,22 @@ def until(told: Mapping[str, Any], element: int) -> dict[str, Any]:
     kept.pop("skip", None)
     if skips := [each for each in told.get("skip", []) if each["first"] < element]:
         kept["skip"] = skips
-    return kept | {f"{STAGE}{stage['first'] // schedule['batch_size']}": stage for stage in begun}
+    steps = Steps.of_record(schedule)
+    return kept | {f"{STAGE}{steps.step(stage['first'])}": stage for stage in begun}
 
 
 def _corpora(stages: Sequence[StageMembers]) -> Iterator[tuple[str, Corpus]]:
     return ((member.corpus.name, member.corpus) for stage in stages for member in stage.members)
 
 
-def _stage(stage: StageMembers) -> dict[str, object]:
-    return {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
+def _stage(stage: StageMembers, schedule: MemberSchedule) -> dict[str, object]:
+    """With what is not as in the first stage: its lengths, its batch size."""
+    told: dict[str, object] = {"first": stage.first, "rates": _rates(stage), "corpora": list(dict(_corpora([stage])))}
+    if stage.lengths != schedule.stages[0].lengths:
+        told["sequence_length"] = dict(stage.lengths or {})
+    if schedule.steps and (size := schedule.steps.size(schedule.steps.step(stage.first))) != schedule.steps.size(0):
+        told["batch_size"] = size
+    return told
 
 
 def _rates(stage: StageMembers) -> dict[str, float]:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from ul2_tasks.cached import cached_property
 from ul2_tasks.order.mix import Mix, Shares, Stage
 from ul2_tasks.order.order import Order
 from ul2_tasks.order.permutation import keyed, keys, permute
+from ul2_tasks.order.rest import Rest, rest_of
 from ul2_tasks.order.rows import Rows
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.corpora import Kind, OrderedCorpus, order_corpus
 from ul2_tasks.random_access.kinds import Task
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
@@ -103,22 +105,23 @@ def check_hosts(name: str, split: str, elements: int, hosts: int) -> None:
 
 
 class StageMembers(NamedTuple):
-    """From element `first` of a run on, these tasks are read, at their rates."""
+    """From element `first` of a run on, these tasks are read, at their rates; in rows of these lengths, or of those asked for."""
 
     first: int
     members: Sequence[Task]
+    lengths: Mapping[str, int | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class MemberSchedule:
-    """What is read in the course of a run, of so many steps with so many elements each; None of what is always the same.
+    """What is read in the course of a run of so many elements, in such steps; None of what is always the same.
 
     The rates of corpora, `weigh`, are parts of the examples or of the tokens. Some corpora are read so many epochs at most.
     """
 
     stages: tuple[StageMembers, ...]
-    batch_size: int | None = None
-    steps: int | None = None
+    steps: Steps | None = None
+    elements: int | None = None
     weigh: str = "examples"
     max_epochs: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -126,29 +129,6 @@ class MemberSchedule:
     def of(cls, members: Sequence[Task]) -> MemberSchedule:
         """The same all the time."""
         return cls((StageMembers(0, members),))
-
-    @property
-    def elements(self) -> int | None:
-        """How many elements the run has."""
-        return None if self.steps is None or self.batch_size is None else self.steps * self.batch_size
-
-
-def members_by_stage(
-    members: Sequence[Task],
-    rates: Sequence[tuple[int, Mapping[str, float]]],
-    batch_size: int,
-    steps: int,
-    **more: Any,
-) -> MemberSchedule:
-    """Of these tasks those of each stage: from its first step on, at its rates, which it has by the names of tasks."""
-    stages = [
-        StageMembers(
-            first_step * batch_size,
-            [dataclasses.replace(each, rate=of_stage[each.task]) for each in members if each.task in of_stage],
-        )
-        for first_step, of_stage in rates
-    ]
-    return MemberSchedule(tuple(stages), batch_size, steps, **more)
 
 
 class MixedStage(NamedTuple):
@@ -171,7 +151,8 @@ class Part(NamedTuple):
 class Numbering:
     """The elements of a mixture of corpora, without end, from stage to stage; in each corpus a position of its own order.
 
-    A corpus is there once for each way in which stages read it, by its denoisers and their weights. `packed` says how the examples
+    A corpus is there once for each way in which stages read it, by its denoisers, their weights and the lengths, and once for each
+    rest of a round, see `order.rest`. `packed` says how the examples
     of each corpus share rows, if elements are packed rows; it is empty if they are examples. `stages` tell how examples are mixed,
     `mixed` the same of elements of the data, with a stage more where a corpus has been read `max_epochs`; `mix` which corpus each
     is of, by its name, and `parts` in which orders that is read. `size` is how many elements are asked for, None for an epoch.
@@ -192,6 +173,23 @@ class Numbering:
     def names(self) -> list[str]:
         """The names of the corpora, each once, as the mix counts them."""
         return list(dict.fromkeys(corpus.name for corpus in self.corpora))
+
+    @cached_property
+    def lengths(self) -> list[tuple[int, Mapping[str, int | None]]]:
+        """The lengths of rows and the element from which on they are so, where stages have some of their own; else none."""
+        found: list[tuple[int, Mapping[str, int | None]]] = []
+        for stage in self.stages:
+            lengths = self.corpora[stage.corpora[0]].lengths
+            if lengths and (not found or found[-1][1] != lengths):
+                found.append((stage.first, lengths))
+        return found
+
+    def by_lengths(self, numbers: np.ndarray, asked: Mapping[str, int | None]) -> list[tuple[Mapping[str, int | None], np.ndarray]]:
+        """Which elements, [n] int64 of their numbers, have rows of which lengths: those `asked` for, unless stages have others."""
+        if not self.lengths:
+            return [(asked, np.arange(len(numbers)))]
+        at = np.searchsorted([first for first, _ in self.lengths], numbers, side="right") - 1
+        return [(self.lengths[stage][1], np.flatnonzero(at == stage)) for stage in np.unique(at).tolist()]
 
     @property
     def turns(self) -> int:
@@ -311,7 +309,9 @@ class Numbering:
         corpus, turns = self.names.index(name), self.mix.turns
         for part, stop in self.parts_until(corpus):
             order = self.orders[part.order]
-            end = order.first_of(self.max_epochs[name] * order.rounds) - part.start + part.first
+            if not order.reaches(round := self.max_epochs[name] * order.rounds):
+                continue
+            end = order.first_of(round) - part.start + part.first
             if part.first < end <= stop:
                 if end < turns:
                     raise ValueError(
@@ -349,30 +349,42 @@ class Numbering:
 
     def in_rows(self, budgets: Mapping[str, int | None]) -> Numbering:
         """The same examples in packed rows of these lengths, which are mixed by examples, too."""
-        packed = tuple(corpus.packed(budgets) for corpus in self.corpora)
-        return _arranged(self.corpora, packed, self.stages, self.size, self.max_epochs, self.leaving_out)
+        packed = tuple(corpus.packed(budgets) for corpus in self._whole)
+        return _arranged(self._whole, packed, self.stages, self.size, self.max_epochs, self.leaving_out)
+
+    @property
+    def _whole(self) -> tuple[OrderedCorpus, ...]:
+        """The corpora without rests of rounds, which come last."""
+        return tuple(corpus for corpus in self.corpora if not isinstance(corpus.order, Rest))
 
     def with_stages(self, more: Mapping[int, Mapping[str, float]], weigh: str) -> Numbering:
         """The same with stages more, from elements on: these weights of corpora, which are read as in the last stage before."""
         stages, read = {stage.first: stage for stage in self.stages}, dict[str, int]()
         for stage in reversed(self.stages):
             read |= {self.corpora[number].name: number for number in stage.corpora}
+        lengths: Mapping[str, int | None] | None = None
         for first in sorted({*stages, *more}):
             if (weights := more.get(first)) is not None:
                 numbers = sorted(map(read.__getitem__, weights), key=lambda number: self.corpora[number].members[0].task)
                 chosen = [self.corpora[number] for number in numbers]  # as of all tasks of a stage
+                if any(each.lengths != lengths for each in chosen):
+                    raise ValueError(
+                        f"weights from element {first:,} on must be of corpora that are read with the lengths {lengths},"
+                        f" got {sorted(weights)}. Give the others a weight in the schedule's stage with these lengths."
+                    )
                 of = _weights([weights[each.name] for each in chosen], chosen, weigh)
                 stages[first] = MixedStage(first, tuple(numbers), tuple(of))
+            lengths = self.corpora[stages[first].corpora[0]].lengths
             read |= {self.corpora[number].name: number for number in stages[first].corpora}
-        in_order = tuple(stages[first] for first in sorted(stages))
-        return _arranged(self.corpora, self.packed, in_order, self.size, self.max_epochs, self.leaving_out)
+        in_order, packed = tuple(stages[first] for first in sorted(stages)), self.packed[: len(self._whole)]
+        return _arranged(self._whole, packed, in_order, self.size, self.max_epochs, self.leaving_out)
 
     def without(self, leaving_out: LeavingOut) -> Numbering:
         """The same, but for what is left out."""
         if leaving_out is self.leaving_out:
             return self
-        corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self.corpora)
-        return _arranged(corpora, self.packed, self.stages, self.size, self.max_epochs, leaving_out)
+        corpora = tuple(corpus.without(leaving_out.left_out(corpus.name)) for corpus in self._whole)
+        return _arranged(corpora, self.packed[: len(corpora)], self.stages, self.size, self.max_epochs, leaving_out)
 
 
 def _arranged(
@@ -384,12 +396,17 @@ def _arranged(
     leaving_out: LeavingOut = NOTHING,
 ) -> Numbering:
     """The numbering of stages. A row of a corpus counts for as many examples as the rows of this corpus have on average."""
-    names = list(dict.fromkeys(corpus.name for corpus in corpora))
-    orders: Sequence[Order | Rows] = packed or [corpus.order for corpus in corpora]
+    names, rests = list(dict.fromkeys(corpus.name for corpus in corpora)), _Rests(list(corpora), list(packed), {})
     per_example = [rows.rows_about / rows.order.examples for rows in packed] or [1.0] * len(corpora)
     turns = _partitions([corpus.order for corpus in corpora]) if len(names) > 1 else 1
     # A stage begins after the last element before it: of what is skipped where it begins, the beginning is its own.
     begins = [int(leaving_out.data_of(np.array([stage.first - 1]))[0]) + 1 if stage.first else 0 for stage in stages]
+    for begin, planned in zip(begins, stages):
+        if corpora[planned.corpora[0]].lengths and begin % turns:
+            raise ValueError(
+                f"stages with lengths must begin at a multiple of {turns} elements, the partitions of block_shuffle of corpora that"
+                f" are mixed, got {begin:,}. Choose another first_step, or fewer partitions."
+            )
     stop = NO_END if size is None else int(leaving_out.data_of(np.array([size - 1]))[0]) + 1
     mixed = [stage._replace(first=begin) for begin, stage in zip(begins, stages)]
     while True:
@@ -401,9 +418,11 @@ def _arranged(
         parts: list[list[Part]] = [[] for _ in names]
         for stage, before, of in zip(mix_stages, mix.begun.tolist(), (stage.corpora for stage in mixed)):
             for corpus, number in zip(stage.corpora, of):
-                _switch_to(parts[corpus], number, before[corpus], orders)
+                _switch_to(parts[corpus], number, before[corpus], rests)
         ordered = tuple(map(tuple, parts))
-        found = Numbering(corpora, packed, stages, tuple(mixed), mix, ordered, size, max_epochs, leaving_out)
+        found = Numbering(
+            tuple(rests.corpora), tuple(rests.packed), stages, tuple(mixed), mix, ordered, size, max_epochs, leaving_out
+        )
         ends = [(end, name) for name in max_epochs if name in names and 0 <= (end := found.end_of_epochs(name)) < stop]
         if not ends:
             return found
@@ -425,20 +444,50 @@ def _without(stages: Sequence[MixedStage], end: int, name: str, corpora: Sequenc
     return found
 
 
-def _switch_to(parts: list[Part], number: int, position: int, orders: Sequence[Order | Rows]) -> None:
-    """Has a corpus go on in an order from the first round on that begins at a position or later: each token is in one example."""
+class _Rests(NamedTuple):
+    """Corpora, and their packed rows if elements are rows, with the rests of rounds after them, by what they are made of."""
+
+    corpora: list[OrderedCorpus]
+    packed: list[Rows]
+    numbers: dict[tuple[int, int, int], int]
+
+    @property
+    def orders(self) -> Sequence[Order | Rows]:
+        return self.packed or [corpus.order for corpus in self.corpora]
+
+    def number(self, before: int, index: int, number: int) -> int:
+        """That of the rest which one order has from an element on, in the way that another one is read."""
+        if (key := (before, index, number)) not in self.numbers:
+            whole = self.corpora[number]
+            rest = dataclasses.replace(whole, order=rest_of(self.orders[before], index, whole.order))
+            self.numbers[key] = len(self.corpora)
+            self.corpora.append(rest)
+            if self.packed:
+                self.packed.append(rest.packed(rest.lengths or {}))
+        return self.numbers[key]
+
+
+def _switch_to(parts: list[Part], number: int, position: int, rests: _Rests) -> None:
+    """Has a corpus go on in an order from the first round on that begins at a position or later, or where that has other lengths
+    with the rest of the round: each token is in one example."""
     while len(parts) > 1 and parts[-1].first >= position:
         parts.pop()  # asked for, but not begun
     if not parts:
         parts.append(Part(0, number, 0))
     elif parts[-1].order != number:
-        last = parts[-1]
+        last, orders = parts[-1], rests.orders
         index, before = position - last.first + last.start, orders[last.order]
         round = before.round_of(index)
-        round += before.first_of(round) < index
-        first = position + before.first_of(round) - index
-        new = Part(first, number, orders[number].first_of(round))
-        parts[-1:] = [new] if first == last.first else [last, new]
+        is_within = before.first_of(round) < index
+        left = before.first_of(round + is_within) - index
+        if is_within and rests.corpora[last.order].lengths != rests.corpora[number].lengths:
+            rest = rests.number(last.order, index, number)
+            first, stop = (rests.orders[rest].first_of(each) for each in (round, round + 1))
+            last = Part(position, rest, first)
+            left = stop - first
+            parts.append(last)
+        new = Part(position + left, number, orders[number].first_of(round + is_within))
+        parts[-1:] = [new] if new.first == last.first else [last, new]
 
 
 def kinds_in(
@@ -475,19 +524,19 @@ def number_examples(schedule: MemberSchedule, kind_of: Callable[[Sequence[Task]]
     `kind_of` gives the data of all tasks of a corpus. With `shuffle` examples come in a pseudo-random permutation of all of an
     epoch; else in the order of the corpus.
     """
-    readers_of = by_corpus(member for _, members in schedule.stages for member in members)
+    readers_of = by_corpus(member for stage in schedule.stages for member in stage.members)
     kinds: dict[str, Kind] = {}
     corpora: dict[tuple, OrderedCorpus] = {}
     stages = []
-    for first, members in schedule.stages:
+    for first, members, lengths in schedule.stages:
         read = by_corpus(members)
         chosen = []
         for name, readers in read.items():
             at = keyed(seed, list(readers_of).index(name))
             if name not in kinds:
                 kinds[name] = kind_of(readers_of[name])
-            found = order_corpus(readers, kinds[name].read_by(readers), at, shuffle)
-            objective = name, tuple(member.task for member in readers), found.order
+            found = order_corpus(readers, kinds[name].read_by(readers), at, shuffle, lengths)
+            objective = name, tuple(member.task for member in readers), found.order, tuple((lengths or {}).items())
             chosen.append(list(corpora).index(objective) if objective in corpora else len(corpora))
             corpora.setdefault(objective, found)
         # Not `sum`, which some versions of Python round otherwise: that would be another order.

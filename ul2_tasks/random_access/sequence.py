@@ -16,7 +16,8 @@ import numpy as np
 from ul2_tasks.cached import cached_property
 from ul2_tasks.corpus.configuration import digest
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, with_task_id
-from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
+from ul2_tasks.order.steps import Steps
+from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, room_of
 from ul2_tasks.random_access.corpora import OrderedCorpus
 from ul2_tasks.random_access.numbering import Numbering
 from ul2_tasks.random_access.tasks import TaskInfo, tasks_of
@@ -128,17 +129,20 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
     def with_stages(self, stages: Sequence[tuple[int, Mapping[str, float]]]) -> Examples:
         """The same of a schedule that has stages more: from first steps on these weights of corpora, by their names."""
         told: dict = {**self.describe()}
-        size, described = told["schedule"]["batch_size"], {each["first"]: each for each in told["schedule"]["stages"]}
-        more = {step * size: weights for step, weights in stages}
+        steps, described = Steps.of_record(told["schedule"]), {each["first"]: each for each in told["schedule"]["stages"]}
+        more = {steps.element(step): weights for step, weights in stages}
         numbering = self.numbering.with_stages(more, told.get("weigh", "examples"))
+        before: dict[str, object] = {}
         for stage in numbering.stages:
+            as_before = {key: before[key] for key in ("sequence_length", "batch_size") if key in before}
             if (weights := more.get(stage.first)) is not None:
                 chosen = [numbering.corpora[number] for number in stage.corpora]
                 parts = [(weights[each.name] / sum(member.rate for member in each.members), each.members) for each in chosen]
                 rates = {member.task: part * member.rate for part, members in parts for member in members}
                 names = [each.name for each in chosen]
-                described[stage.first] = {"first": stage.first, "rates": fractions(rates), "corpora": names}
-        told["schedule"] = {"batch_size": size, "stages": [described[first] for first in sorted(described)]}
+                described[stage.first] = {"first": stage.first, "rates": fractions(rates), "corpora": names, **as_before}
+            before = described[stage.first]
+        told["schedule"] = {**told["schedule"], "stages": [described[first] for first in sorted(described)]}
         return Examples(numbering, self.budgets, lambda: told, self.number, self.task_id)
 
     @cached_property
@@ -158,9 +162,16 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
         """Returns the elements at several indices, made together, which costs a tenth of one after the other."""
-        if not len(indices):
-            return []
-        rows, sizes, of_members = read_rows(self, self._numbers(indices), self.task_id)
+        numbers = self._numbers(indices) if len(indices) else np.zeros([0], np.int64)
+        of_lengths = self.numbering.by_lengths(numbers, self.budgets) if len(numbers) else []
+        if len(of_lengths) == 1:
+            return self._elements(numbers)
+        found = {at: each for _, of in of_lengths for at, each in zip(of.tolist(), self._elements(numbers[of]))}
+        return [found[at] for at in range(len(numbers))]
+
+    def _elements(self, numbers: np.ndarray) -> list[dict[str, np.ndarray | str]]:
+        """The elements of numbers of any epoch, whose rows have the same lengths."""
+        rows, sizes, of_members = read_rows(self, numbers, self.task_id)
         if self.numbering.packed:
             return [dict(zip(rows, [values.copy() for values in row])) for row in zip(*rows.values())]
         members = members_of(self.numbering)
@@ -266,10 +277,10 @@ class Epochs:
 
 
 def read_rows(examples: Examples, numbers: np.ndarray, task_id: bool = False) -> Batch:
-    """The elements of numbers of any epoch, in the tokenizer's own ids."""
+    """The elements of numbers of any epoch, at least one and of the same lengths, in the tokenizer's own ids."""
     numbering = examples.numbering
-    lengths = examples.budgets if numbering.packed else widest(members_of(numbering))
-    return make_batch(numbering, numbering.slots(numbers), lengths, task_id)
+    ((lengths, _),) = numbering.by_lengths(numbers, examples.budgets)
+    return make_batch(numbering, numbering.slots(numbers), room_of(numbering, lengths), task_id)
 
 
 def _location(corpus: OrderedCorpus, epoch: int, slot: int) -> Location:

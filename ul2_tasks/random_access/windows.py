@@ -311,8 +311,13 @@ class Corpora:
                 f"max_epochs must be left out where corpora are read in windows, got {dict(self._schedule.max_epochs)} with"
                 f" {self.in_windows}. Write their caches with `ul2 cache`."
             )
+        if self._schedule.stages[0].lengths:
+            raise ValueError(
+                f"stages must be without lengths where corpora are read in windows, got some with {self.in_windows}. Write their"
+                " caches with `ul2 cache`."
+            )
         readers: dict[str, list[Task]] = {}
-        for _, members in self._schedule.stages:
+        for _, members, _ in self._schedule.stages:
             for name, of_stage in by_corpus(members).items():
                 _check_as_before(name, readers.setdefault(name, of_stage), of_stage)
         feeds = [

@@ -25,7 +25,7 @@ import tensorflow as tf
 from ul2_tasks.files.systems import exists, is_folder, make_folders, names_in, place
 from ul2_tasks.jobs.manifest import differences, load_object, write_manifest
 from ul2_tasks.random_access.exclude import Documents, leaving_out_of, save_list
-from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, compared, of_leaving_out, until, with_earlier_lists
+from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, compared, of_leaving_out, steps_of, until, with_earlier_lists
 from ul2_tasks.random_access.numbering import RUN_RECORD
 from ul2_tasks.scalars import is_integer
 from ul2_tasks.tasks.providers import is_ours
@@ -111,7 +111,13 @@ def get_dataset_at_step(
     run = run_of(reading, cfg)
     start = find_start(model_dir, checkpoint_cfg, initial_checkpoint)
     first_step = first_step_of(model_dir, start)
-    leaving_out = leaving_out_of(reading.numbering, exclude, skip, cfg.batch_size, first_step)
+    steps, of_run = steps_of(run), start.step - first_step
+    if cfg.batch_size != steps.size(of_run):
+        raise ValueError(
+            f"batch_size of step {start.step} must be that of the schedule of {cfg.mixture_or_task_name!r}, {steps.size(of_run)},"
+            f" got {cfg.batch_size}. Set train/utils.DatasetConfig.batch_size to it, or that of the schedule to yours."
+        )
+    leaving_out = leaving_out_of(reading.numbering, exclude, skip, steps, first_step)
     run |= of_leaving_out(leaving_out)
     utils.multihost_assert_equal(
         np.array([start.step, start.is_resumed, zlib.crc32(json.dumps(run).encode()) >> 1]),
@@ -120,8 +126,8 @@ def get_dataset_at_step(
     begin_or_compare(model_dir, run, start, is_writer=process_index() == 0)
     if process_index() == 0:
         save_list(model_dir, leaving_out)
-    rows = cfg.batch_size // num_shards
-    return reading.continued((start.step - first_step) * rows, leaving_out).batch(rows, drop_remainder=True)
+    first = steps.element(of_run) // num_shards
+    return reading.continued(first, leaving_out, steps).batch(cfg.batch_size // num_shards, drop_remainder=True)
 
 
 def get_dataset_of_stream(
@@ -201,13 +207,8 @@ def numbered(dataset: tf.data.Dataset, cfg: Any) -> Reading:
 def run_of(reading: Reading, cfg: Any) -> dict[str, Any]:
     """What decides which examples each step has, as JSON has it."""
     schedule: Any = reading.fingerprint.get("schedule") or {}
-    planned = schedule.get("batch_size", cfg.batch_size)
-    if planned != cfg.batch_size:
-        raise ValueError(
-            f"batch_size of the schedule of {cfg.mixture_or_task_name!r} must be that of the run, {cfg.batch_size}, got {planned}."
-            " Pass mix(.., batch_size=) the value of train/utils.DatasetConfig.batch_size."
-        )
-    return json.loads(json.dumps({"ul2_tasks": __version__, **reading.fingerprint, "batch_size": cfg.batch_size}))
+    size = schedule.get("batch_size", cfg.batch_size)
+    return json.loads(json.dumps({"ul2_tasks": __version__, **reading.fingerprint, "batch_size": size}))
 
 
 def _reason(cfg: Any) -> str:
@@ -272,7 +273,7 @@ def begin_or_compare(model_dir: str, run: Mapping[str, Any], start: Start, is_wr
             " (gin/ul2_continue.gin)."
         )
     record = _record(path)
-    read = (start.step - record["first_step"]) * record["batch_size"]
+    read = steps_of(record).element(start.step - record["first_step"])
     before, now = ({key: value for key, value in it.items() if key not in _NOT_COMPARED} for it in compared(record, run, read))
     if different := list(differences(before, now)):
         raise ValueError(
@@ -300,7 +301,7 @@ def earlier_stages(start: Start) -> list[dict[str, Any]]:
     if not start.checkpoint or not exists(path):
         return []
     record = _record(path)
-    element = (start.step - record["first_step"]) * record["batch_size"]
+    element = steps_of(record).element(start.step - record["first_step"])
     read = until(record, element) if "schedule" in record else record
     told: dict[str, Any] = {key: read[key] for key in ("mixture", "seed", "corpora", "sources") if key in read}
     return [*record.get(_EARLIER, []), *([{"run": path, **told}] if start.step > record["first_step"] else [])]

@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from ul2_tasks.example_features import DENOISER, IMAGES, TASK, token_features
+from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.batches import Batch, features_of, make_batch, members_of, widest
 from ul2_tasks.random_access.fingerprint import of_leaving_out, of_rows
 from ul2_tasks.random_access.leaving_out import NOTHING, LeavingOut
@@ -58,7 +59,8 @@ class Reading:
     example. `fingerprint` is all that decides which example has which number, and what it is. Without a seed, see `has_seed`,
     iterators cannot be resumed. `windows` opens the stream of what is read in windows, of packed rows of these lengths; the
     numbering is then of the beginning alone. `form` is None for examples. `first` is the first of this host's elements, which
-    have no tokens of what is left out.
+    have no tokens of what is left out. Those of a stage with other lengths, or with batches of another size than the first has
+    where there are `steps`, cannot be read.
     """
 
     numbering: Numbering
@@ -72,6 +74,7 @@ class Reading:
     form: Form | None = None
     first: int = 0
     leaving_out: LeavingOut = NOTHING
+    steps: Steps | None = None
 
     @property
     def tasks(self) -> tuple[TaskInfo, ...]:
@@ -91,11 +94,19 @@ class Reading:
         more = {"pack": pack, **of_rows(numbering)}
         return dataclasses.replace(self, numbering=numbering, form=form, fingerprint={**self.fingerprint, **more}).dataset()
 
-    def continued(self, first: int, leaving_out: LeavingOut = NOTHING) -> tf.data.Dataset:
+    def continued(self, first: int, leaving_out: LeavingOut = NOTHING, steps: Steps | None = None) -> tf.data.Dataset:
         """The same from this element of this host on, which costs no more than the beginning; without what is left out."""
         if not is_integer(first, at_least=0):
             raise ValueError(f"first must be an integer of at least 0, got {first!r}.")
-        return dataclasses.replace(self, first=int(first), leaving_out=leaving_out).dataset()
+        return dataclasses.replace(self, first=int(first), leaving_out=leaving_out, steps=steps).dataset()
+
+    def _until(self, first: int) -> int:
+        """The first of this host's elements after one whose stage has rows or batches of another form; `NO_END` for none."""
+        number = int(self.share.numbers(np.array([first]))[0])
+        borders = [begin for begin, _ in self.numbering.lengths if begin > number]
+        if self.steps:
+            borders += [begin for step, _ in self.steps.sizes if (begin := self.steps.element(step)) > number]
+        return self.share.count(min(borders)) if borders else NO_END
 
     @no_autograph
     def dataset(self) -> tf.data.Dataset:
@@ -136,9 +147,11 @@ class Reading:
         else:
             stop = NO_END if self.epochs is None else self.share.count(numbering.first_of(self.epochs))
             stop = max(self.first, stop)
+            until = self._until(self.first)
 
             def made(first: np.ndarray) -> list[np.ndarray]:
-                own = np.arange(int(first), min(int(first) + at_a_time, stop))
+                own = np.arange(int(first), min(int(first) + at_a_time, stop, max(until, int(first) + 1)))
+                self._check_form(own[:1], until)
                 return list(make(numbering, numbering.slots(self.share.numbers(own))).values())
 
             count, start = -(-(stop - self.first) // at_a_time), np.array([self.first], np.int64)
@@ -151,6 +164,18 @@ class Reading:
         if not self.form:
             elements = elements.map(self._without_padding, num_parallel_calls=tf.data.AUTOTUNE)
         return known(elements, Facts(shift, self))
+
+    def _check_form(self, own: np.ndarray, until: int) -> None:
+        """Raises a ValueError for the first element of some, if any, where it has rows or batches of another form."""
+        numbers = self.share.numbers(np.minimum(own, until))
+        lengths = [each for each, _ in self.numbering.by_lengths(numbers, self.sequence_length)] if len(own) else []
+        if (own >= until).any() or any(each != self.sequence_length for each in lengths):
+            step = f"step {self.steps.step(int(numbers[0]))}, " if self.steps else ""
+            raise ValueError(
+                f"sequence_length and batch_size must be those of {step}element {int(numbers[0]):,} of the schedule, whose lengths"
+                f" are {dict(lengths[0])}, got {dict(self.sequence_length)}. Restart there with these. See"
+                " docs/guides/train_with_t5x.md#change-lengths-and-the-batch-size."
+            )
 
     def _told(self, at_a_time: int) -> str:
         """The fingerprint of an iterator's state, which counts in batches of this size, and in this host's elements."""
