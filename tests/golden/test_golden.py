@@ -143,6 +143,11 @@ def two_corpora() -> str:
     return mix("golden_corpora", {joined(): 2, other: 1})
 
 
+def noised(kind, **more) -> str:
+    denoiser = kind(mask="<extra_id_0>", **more)
+    return register(f"golden_{denoiser.name}", memory(), denoisers=denoiser, merge_examples=False)
+
+
 ONCE = {"num_epochs": 1}
 STREAMS = {
     "mixture": lambda: (five(), {"passthrough_features": ["denoiser", "task"]}),
@@ -216,6 +221,8 @@ INDEXED = {
     "UL2": lambda: examples(register("golden_ul2", memory(), denoisers=UL2), LENGTHS),
     "UL2R": lambda: examples(register("golden_ul2r", memory(), denoisers=UL2R), LENGTHS),
     "chunk_tokens and separate_documents": lambda: examples(shorter(), LENGTHS),
+    "diffusion, rows": lambda: examples(noised(ul2_tasks.MaskDiffusion), LENGTHS, pack=True),
+    "diffusion by blocks, rows": lambda: examples(noised(ul2_tasks.BlockDiffusion, block_length=16), LENGTHS, pack=True),
 }
 
 
