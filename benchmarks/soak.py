@@ -2,13 +2,13 @@
 
     python benchmarks/soak.py [--kills 20] [--seed 0] [--only torch cache export dask hosts]
 
-    torch   a DataLoader of `UL2IterableDataset`, with 0, 1 or 2 workers, another number each time: each batch is seen once,
-            and is the one that an uninterrupted run sees at its place
+    torch   1, 2 or 3 processes with DataLoaders of `UL2IterableDataset`, the first without workers, from the last state: each step
+            has the rows of one process that nothing interrupts. A run of all `FEATURES`, and of 5, 4, 3 and 2 by chance
     cache   `ul2 cache`, here or on Beam with 2 or 3 processes: the files have the same bytes, and there are no others
     export  `ul2 export`, the same
     dask    `ul2 cache` on a Dask cluster of two processes, of which one is killed once both are there, and another starts
-    hosts   what 1, 2 or 3 hosts of a t5x run with `elastic.gin` would train on, from the last checkpoint: each step has the rows of
-            one host that nothing interrupts. A run for each of `KINDS`, one of which changes its mixture; left out without t5x
+    hosts   the same of what hosts of a t5x run with `elastic.gin` would train on: a run for each of `KINDS`, one of which changes
+            its mixture; left out without t5x
 
 SIGKILL ends a process with all that it started; on Dask it ends one worker, and the command lives on. A command that ends before
 its moment begins again in a new folder. Each run is forked from this process, which imports all that a run needs, and runs nothing
@@ -18,6 +18,7 @@ itself. The status is 1 where something differs.
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import functools
 import hashlib
@@ -35,7 +36,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, NamedTuple
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -54,7 +55,7 @@ import ul2_tasks.export.write
 import ul2_tasks.t5x.dataset
 from ul2_tasks.cli import main as command
 
-FILES, ROWS, BATCHES = 24, 4, 3000
+FILES = 24
 MOST_SECONDS = 1000  # of a run that is not killed
 LENGTHS = {"inputs": 64, "targets": 64}
 CORPUS = ("own", "--corpus", "texts", "--vocabulary", "default")
@@ -86,7 +87,7 @@ with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
     for worker in workers:
         worker.kill()
 """
-STEPS, PERIOD, BATCH, A_STEP = 120, 5, 6, 0.02  # of `hosts`: steps of a run and between checkpoints, rows, seconds of a step
+STEPS, PERIOD, BATCH, A_STEP = 120, 5, 6, 0.02  # steps of a run and between checkpoints, rows, seconds of a step
 TOKENS, PAIRS = {"tokens": 512}, {"inputs": 512, "targets": 512}
 KINDS = {  # the mixture, the converter, and the lengths of the rows
     "documents apart": ("apart_mix", "EncDecFeatureConverter", PAIRS),
@@ -95,6 +96,19 @@ KINDS = {  # the mixture, the converter, and the lengths of the rows
     "text and replies": ("both_mix", "PromptCompletionFeatureConverter", PAIRS),
     "a schedule": ("planned_mix", "PromptCompletionFeatureConverter", PAIRS),
 }
+FEATURES = (
+    "diffusion",
+    "in-filling",
+    "borders",
+    "weights",
+    "lengths",
+    "tokens",
+    "epochs",
+    "appended",
+    "packed",
+    "excluded",
+    "cached",
+)
 
 
 class Outcome(NamedTuple):
@@ -132,14 +146,14 @@ def make_corpus() -> None:
     os.mkdir("texts")
     documents = ul2_tasks.embedded_documents()
     for number in range(FILES):
-        lines = (json.dumps({"text": text}) + "\n" for text in documents[number::FILES])
+        lines = (json.dumps({"text": text, "weight": len(text) % 3}) + "\n" for text in documents[number::FILES])
         pathlib.Path(f"texts/{number:02}.jsonl").write_text("".join(lines))
 
 
 # Processes.
 
 
-def forked(run: Callable[[], object], log: str = "log") -> int:
+def forked(run: Callable[[], object]) -> int:
     """Runs a function in a new process, the first of its group, and gives its id."""
     process = os.fork()
     if process:
@@ -147,7 +161,7 @@ def forked(run: Callable[[], object], log: str = "log") -> int:
     status = 1
     try:
         os.setsid()
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
             os.dup2(output, stream)
         run()
@@ -271,78 +285,83 @@ def of_dask(kills: int, draw: random.Random) -> Outcome:
     return Outcome(killed, starts, ended, differences)
 
 
-# A DataLoader.
+# Hosts.
+
+
+def of_hosts(rows_of: Callable, kinds: Iterable[str], kills: int, draw: random.Random) -> Outcome:
+    differences: list[str] = []
+    kinds = list(kinds)[:kills]
+    of_each, ended = -(-kills // len(kinds)), 0
+    for kind in kinds:
+        run, whole = pathlib.Path("runs", kind), pathlib.Path("runs", f"{kind}, whole")
+        expected = segment(rows_of, kind, whole, 1, None, draw)[0]
+        records, before = [], len(differences)
+        for number in range(of_each + 1):
+            if last_checkpoint(run) == STEPS:
+                ended += 1
+                shutil.rmtree(run)
+            hosts, first = draw.choice((1, 2, 3)), last_checkpoint(run)
+            parts = segment(rows_of, kind, run, hosts, draw.uniform(0, 1.5) if number < of_each else None, draw)
+            where = f"{kind}, {hosts} hosts from step {first}"
+            differences += [f"{where}: one began at step {min(rows)}" for rows in parts if rows and min(rows) != first]
+            found = {step: collections.Counter(row for rows in parts for row in rows.get(step, ())) for step in expected}
+            wrong = [step for step, rows in expected.items() if found[step] - collections.Counter(rows)]
+            differences += [f"{where}: other rows in steps {wrong}"] if wrong else []
+            records.append((run / "ul2_run.json").read_text())
+        if len(set(records)) > 1 or any(len(rows) != STEPS - first for rows in parts) or len(expected) != STEPS:
+            differences.append(f"{kind}: another record, or not to its end")
+        print(f"{kind}: {of_each} kills, {len(differences) - before} differences", flush=True)
+    return Outcome(of_each * len(kinds), (of_each + 2) * len(kinds), ended, differences)
+
+
+# PyTorch.
 
 
 def of_torch(kills: int, draw: random.Random) -> Outcome:
-    finish(run_command("cache", "cached"))
-    finish(forked(lambda: see("uninterrupted", 0)))
-    wanted, seen = pathlib.Path("uninterrupted").read_text(), pathlib.Path("seen")
-    killed, starts, ended = 0, 0, 0
-    seen.touch()
-    while killed < kills or seen.read_text() != wanted:
-        there = seen.read_text()
-        if not wanted.startswith(there):
-            return Outcome(killed, starts, ended, [f"after {killed} kills other batches were seen"])
-        workers = draw.randrange(3)
-        process = forked(functools.partial(see, "seen", workers))
-        starts += 1
-        is_over = killed == kills
-        if is_over:
-            finish(process)
-        while not is_over and seen.read_text() == there:  # the moment is after its first batch: most of its time goes by before
-            is_over = ends_within(process, 0.01)
-        if is_over or ends_within(process, draw.uniform(0, 0.2)):
-            if killed < kills:
-                ended += 1
-                seen.write_text("" if seen.read_text() == wanted else seen.read_text())
-        else:
-            kill(process)
-            killed += 1
-    return Outcome(killed, starts, ended, [])
+    return of_hosts(rows_of_torch, map(" + ".join, [FEATURES, *(draw.sample(FEATURES, n) for n in (5, 4, 3, 2))]), kills, draw)
 
 
-def see(log: str, workers: int) -> None:
-    """Writes a line for each batch, its number and what is in it, from where the lines end."""
-    seqio.add_global_cache_dirs(["cached"])
-    mixture = ul2_tasks.register("own", "texts")
-    dataset = ul2_tasks.UL2IterableDataset(mixture, LENGTHS, use_cached=True, rank=0, world_size=1, batch_size=ROWS)
-    state, lines = pathlib.Path("state"), pathlib.Path(log)
-    first = len(lines.read_text().splitlines()) if lines.exists() else 0
-    if state.exists():
-        dataset.load_state_dict({**pickle.loads(state.read_bytes()), "number": first * ROWS})
-    loader = torch.utils.data.DataLoader(dataset, batch_size=ROWS, num_workers=workers, collate_fn=list)
-    with open(log, "a") as opened:
-        for number, batch in enumerate(itertools.islice(loader, BATCHES - first), first):
-            content = repr([{key: np.asarray(value).tolist() for key, value in example.items()} for example in batch])
-            os.write(opened.fileno(), f"{number} {hashlib.sha256(content.encode()).hexdigest()}\n".encode())
-    if not state.exists():
-        state.write_bytes(pickle.dumps(dataset.state_dict()))
+def rows_of_torch(kind: str, run: pathlib.Path, host: int, hosts: int) -> Iterator[tuple[int, list[dict]]]:
+    """Two corpora in two stages. The first process keeps the state of each checkpoint."""
+    has, first, marks = kind.split(" + "), last_checkpoint(run), tuple(f"<extra_id_{number}>" for number in range(3))
+    borders = "words" if "borders" in has else None
+    spans = ul2_tasks.SpanDenoiser(name="r", mode="[R]", mean_span_length=3, noise_density=0.15, borders=borders)
+    denoisers = [spans, ul2_tasks.FIMDenoiser(tokens=marks, borders="words")] if "in-filling" in has else [spans]
+    repeated: dict = {"loss_weight_key": "weight", "repeated_ngrams": ul2_tasks.RepeatedNgrams(3, 3)} if "weights" in has else {}
+    one = ul2_tasks.Mixture("one", "texts/0*.jsonl", "default", denoisers, **repeated)
+    other = ul2_tasks.MaskDiffusion(mask=marks[0]) if "diffusion" in has else ul2_tasks.T5GEMMA2[4]
+    two = ul2_tasks.Mixture("two", "texts/1[0-7].jsonl", "default", [other], merge_examples=False)
+    larger: dict = {"lengths": {"inputs": 96, "targets": 96}, "batch_size": 2 * BATCH} if "lengths" in has else {}
+    ramp = ul2_tasks.Stage(40, {one: 1, two: 1}, ramp_steps=20, ramp_every=5, **larger)
+    shares: dict = {"weigh": "tokens" if "tokens" in has else "examples", "max_epochs": {two: 1} if "epochs" in has else {}}
+    stages = [ul2_tasks.Stage(0, {one: 3, two: 1}, lengths=LENGTHS if larger else ()), ramp]
+    mix, folders = ul2_tasks.Mix("mixed", schedule=stages, batch_size=BATCH, steps=STEPS, **shares), [f"cached/{kind}"]
+    if "cached" in has and not os.path.exists(folders[0]):
+        mix.cache(folders[0])
+    gone = [{"corpus": f"{name}_corpus", "document": 7} for name in ("one", "two")] if "excluded" in has else None
+    settings: dict = {"pack": "packed" in has, "exclude": gone, "cache_dirs": folders if "cached" in has else []}
+    dataset = ul2_tasks.UL2IterableDataset(ul2_tasks.examples(mix, LENGTHS, **settings), rank=host, world_size=hosts)
+    (run / "ul2_run.json").write_text(mix.fingerprint())
+    if first:
+        dataset.load_state_dict(pickle.loads((run / f"state_{first}").read_bytes()))
+    rows = iter(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=host * (1 + first // PERIOD % 2)))
+    for step in range(first, STEPS):
+        if step == 50 and "appended" in has and not dataset.stages:
+            dataset.append_stage(60, {one: 1, two: 4})
+        read = list(itertools.islice(rows, BATCH // hosts))
+        if host == 0 and not (step + 1) % PERIOD:
+            (run / f"state_{step + 1}").write_bytes(pickle.dumps(dataset.state_dict()))
+        yield step, read
 
 
-# Hosts of t5x.
+# t5x.
 
 
-def of_hosts(kills: int, draw: random.Random) -> Outcome:
+def of_t5x(kills: int, draw: random.Random) -> Outcome:
     if importlib.util.find_spec("t5x") is None:
         return Outcome(0, 0, 0, [])
     finish(forked(write_caches))
-    differences: list[str] = []
-    of_each = -(-kills // len(KINDS))
-    for kind in KINDS:
-        run, whole = pathlib.Path("runs", kind), pathlib.Path("runs", f"{kind}, whole")
-        expected = segment(kind, whole, 1, None, draw)[0]
-        records = []
-        for number in range(of_each + 1):
-            hosts, first = draw.choice((1, 2, 3)), last_checkpoint(run)
-            for host, rows in enumerate(segment(kind, run, hosts, draw.uniform(0, 1.5) if number < of_each else None, draw)):
-                where = f"{kind}, host {host} of {hosts} from step {first}"
-                differences += [f"{where} began at step {min(rows)}"] if rows and min(rows) != first else []
-                wrong = [step for step, own in rows.items() if own != expected[step][host::hosts]]
-                differences += [f"{where}: other rows in steps {wrong}"] if wrong else []
-            records.append((run / "ul2_run.json").read_text())
-        differences += [] if len(set(records)) == 1 and max(rows) == STEPS - 1 else [f"{kind}: another record, or not to its end"]
-    return Outcome(of_each * len(KINDS), (of_each + 2) * len(KINDS), 0, differences)
+    return of_hosts(rows_of_t5x, KINDS, kills, draw)
 
 
 def register_kinds() -> None:
@@ -367,13 +386,15 @@ def last_checkpoint(run: pathlib.Path) -> int:
     return max((int(path.name.split("_")[1]) for path in run.glob("checkpoint_*")), default=0)
 
 
-def segment(kind: str, run: pathlib.Path, hosts: int, moment: float | None, draw: random.Random) -> list[dict[int, list[str]]]:
+def segment(
+    rows_of: Callable, kind: str, run: pathlib.Path, hosts: int, moment: float | None, draw: random.Random
+) -> list[dict[int, list[str]]]:
     """The rows that each host read, by step: to the end, or until all are killed one after the other. Then checkpoints are made."""
     run.mkdir(parents=True, exist_ok=True)
     first, lines = last_checkpoint(run), [pathlib.Path(f"rows-{host}") for host in range(hosts)]
     for path in lines:
         path.write_text("")
-    processes = [forked(functools.partial(read, kind, run, host, hosts), f"log-{host}") for host in range(hosts)]
+    processes = [forked(functools.partial(read, rows_of(kind, run, host, hosts), host)) for host in range(hosts)]
     if moment is None:
         for process in processes:
             finish(process)
@@ -391,8 +412,17 @@ def segment(kind: str, run: pathlib.Path, hosts: int, moment: float | None, draw
     return parts
 
 
-def read(kind: str, run: pathlib.Path, host: int, hosts: int) -> None:
-    """What a host reads, from the last checkpoint to the end: a line for each step, with digests of its rows."""
+def read(steps: Iterator[tuple[int, list[dict]]], host: int) -> None:
+    """Writes a line for each step that a host reads, with digests of its rows."""
+    with open(f"rows-{host}", "a", buffering=1) as file:
+        for step, rows in steps:
+            values = ([np.asarray(row[key]).tobytes() for key in sorted(row)] for row in rows)
+            digests = [hashlib.blake2b(b"".join(each), digest_size=8).hexdigest() for each in values]
+            file.write(json.dumps([step, digests]) + "\n")
+            time.sleep(A_STEP)  # as if it trained
+
+
+def rows_of_t5x(kind: str, run: pathlib.Path, host: int, hosts: int) -> Iterator[tuple[int, list[dict]]]:
     from t5x import utils
 
     register_kinds()
@@ -404,12 +434,8 @@ def read(kind: str, run: pathlib.Path, host: int, hosts: int) -> None:
     started = {"model_dir": str(run), "checkpoint_cfg": checkpoints}
     batches = ul2_tasks.get_dataset_at_step(config, host, hosts, getattr(ul2_tasks, converter), **started)
     first = ul2_tasks.t5x.dataset.find_start(str(run), checkpoints, None).step
-    with open(f"rows-{host}", "a", buffering=1) as file:
-        for step, batch in zip(range(first, STEPS), batches.as_numpy_iterator()):
-            rows = zip(*(np.asarray(batch[key]) for key in sorted(batch)))
-            digests = [hashlib.blake2b(b"".join(value.tobytes() for value in row), digest_size=8).hexdigest() for row in rows]
-            file.write(json.dumps([step, digests]) + "\n")
-            time.sleep(A_STEP)  # as if it trained
+    for step, batch in zip(range(first, STEPS), batches.as_numpy_iterator()):
+        yield step, [dict(zip(batch, row)) for row in zip(*batch.values())]
 
 
 SUBJECTS: dict[str, Callable[[int, random.Random], Outcome]] = {
@@ -417,7 +443,7 @@ SUBJECTS: dict[str, Callable[[int, random.Random], Outcome]] = {
     "cache": lambda kills, draw: of_command("cache", kills, draw),
     "export": lambda kills, draw: of_command("export", kills, draw),
     "dask": of_dask,
-    "hosts": of_hosts,
+    "hosts": of_t5x,
 }
 
 if __name__ == "__main__":
