@@ -8,6 +8,7 @@ import torch
 
 import ul2_tasks
 from tests.denoisers.test_diffusion import LENGTHS, MASK, OF_MASK, examples
+from tests.recipes.recipe import imported
 from ul2_tasks import BlockDiffusion, CanvasDiffusion, DiffusionConverter, ExamplesCollator, MaskDiffusion, packed_attention_masks
 
 pytestmark = pytest.mark.torch
@@ -17,12 +18,6 @@ KINDS = [(MaskDiffusion(**OF_MASK), False), (BlockDiffusion(**OF_MASK, block_len
 def batch_of(denoiser, clean, count=8):
     found = examples(denoiser, pack=True)
     return ExamplesCollator(DiffusionConverter(clean), found)(found[:count])
-
-
-def loss_of(logits, batch):
-    """As a loop has it: the weighted sum over the tokens that there are."""
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-    return (losses * batch["loss_weight"].flatten()).sum() / (batch["t"] > 0).sum()
 
 
 @pytest.mark.parametrize(("denoiser", "clean"), KINDS)
@@ -58,11 +53,14 @@ def test_no_place_attends_to_another_text_or_to_a_later_block(denoiser, clean):
     assert len({*blocks}) > 2 or not clean
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize(("denoiser", "clean"), KINDS)
-def test_the_loss_is_the_published_one(denoiser, clean):
+def test_the_loss_of_the_recipe_is_the_published_one(denoiser, clean, framework):
     """LLaDA's: over masked tokens the sum of CE / p_mask, by tokens. BD3-LM's: the mean over tokens of 1 / t times -log p, where
     unmasked tokens, which are carried over, have 0; logits are of the noised half."""
-    batch = batch_of(denoiser, clean)
+    for package in ("transformers", *(("jax", "optax") if framework == "jax" else ())):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    recipe, batch = imported("diffusion"), batch_of(denoiser, clean)
     logits = torch.randn(*batch["input_ids"].shape, 4096, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     half = LENGTHS["inputs"]
     found = examples(denoiser, pack=True)
@@ -73,8 +71,12 @@ def test_the_loss_is_the_published_one(denoiser, clean):
     is_masked, is_token = noisy == MASK, t > 0
     by_llada = (-log_p[is_masked] / t[is_masked]).sum() / is_token.sum()
     by_bd3 = (torch.where(is_masked, -log_p, 0.0) / torch.where(is_token, t, 1.0))[is_token].mean()
+    if framework == "jax":
+        loss = recipe.loss_in_jax(logits.float().numpy(), {key: values.numpy() for key, values in batch.items()})
+    else:
+        loss = recipe.loss_in_torch(logits, batch)
     for published in (by_llada, by_bd3):
-        torch.testing.assert_close(loss_of(logits, batch), published.double(), rtol=1e-6, atol=0)
+        assert float(loss) == pytest.approx(published.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("clean", [False, True])

@@ -23,10 +23,12 @@ def test_of_t5_loop_whose_table_says_how_it_ran(run_recipe):
     assert re.search(r"\n *\d+ +[\d.]+ +[\d.]+% +[\d.]+%\n", output)
 
 
-def test_of_diffusion_by_blocks(run_recipe):
-    for package in ("torch", "transformers"):
-        pytest.importorskip(package, reason="the extra torch is not installed")
-    losses = [*losses_of(run_recipe("diffusion.py", "--kind", "block", "--steps", 40, without=OF_OTHERS)).values()]
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_of_diffusion_by_blocks(run_recipe, framework):
+    for package in ("torch", "transformers", *(("jax", "optax") if framework == "jax" else ())):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    arguments = ["--kind", "block", "--steps", 40, "--framework", framework]
+    losses = [*losses_of(run_recipe("diffusion.py", *arguments, without=OF_OTHERS)).values()]
     assert sum(losses[-8:]) < 0.9 * sum(losses[:8])
 
 
