@@ -15,6 +15,7 @@ Look at: the loss, which begins near ln(vocabulary), 8.3, for canvas near twice 
 import argparse
 import contextlib
 import pathlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class InTorch:
         self.model, self.device = transformers.LlamaForCausalLM(config).to(args.device), args.device
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.learning_rate)
 
-    def step(self, batch: dict[str, torch.Tensor]) -> float:
+    def step(self, batch: dict[str, Any]) -> float:
         batch = {name: values.to(self.device) for name, values in batch.items()}
         read = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
         loss = loss_in_torch(self.model(**read, use_cache=False).logits, batch)
@@ -111,7 +112,7 @@ class InJax:
             x = x + jax.nn.gelu(normed(x) @ layer["widen"]) @ layer["narrow"]
         return normed(x) @ weights["embedding"].T
 
-    def step(self, batch: dict[str, torch.Tensor]) -> float:
+    def step(self, batch: dict[str, Any]) -> float:
         loss, self.trained = self.update(*self.trained, {name: values.numpy() for name, values in batch.items()})
         return float(loss)
 
@@ -129,7 +130,7 @@ def main() -> None:
     source = ul2_tasks.open_source(args.corpus, validation=None if args.corpus == "embedded" else 0.01)
     mixture = ul2_tasks.Mixture("mine", source, args.vocabulary, [denoiser], merge_examples=False)
     rows = ul2_tasks.embedding_rows(mixture.vocabulary)
-    model = {"torch": InTorch, "jax": InJax}[args.framework](args, rows)
+    model = InJax(args, rows) if args.framework == "jax" else InTorch(args, rows)
 
     lengths = {"inputs": args.length, "targets": args.length}
     converter = ul2_tasks.DiffusionConverter(clean, pad_token_id=0, embedding_rows=rows)
