@@ -68,6 +68,12 @@ def test_ids_are_those_of_the_reference(encoder, texts):
     assert are_equal(encoder, texts)
 
 
+@given(st.lists(st.binary() | st.text().map(str.encode)))
+def test_bytes_that_are_not_utf_8_are_encoded_as_if_replaced(encoder, texts):
+    replaced = [text.decode(errors="replace") for text in texts]
+    assert [each.tolist() for each in encoder.encode_batch(texts)] == [each.tolist() for each in encoder._reference(replaced)]
+
+
 def test_no_order_of_marks_and_no_code_point_gives_others(encoder):
     draw = random.Random(0)
     marked = ["".join(draw.choices([*MARKS, "a", "\u0430", " "], k=60)) for _ in range(300)]

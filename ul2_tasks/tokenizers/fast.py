@@ -8,7 +8,7 @@ does not, and then they cut a text at other places. So gigatoken's ids are taken
 * Of each list of texts the beginning of one is encoded by both. If its ids differ, the reference encodes this list and all later
   ones, and a warning says so.
 
-To encode the code points takes some seconds, so the reference encodes the first `_FIRST` characters of a process alone.
+To encode the code points takes some seconds, so the reference encodes the first `_FIRST` bytes of a process alone.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import json
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from ul2_tasks.version import version_of
 
-_FIRST = 1 << 24  # characters
-_RENEWED = 1 << 30  # characters, after which a new object takes over, because gigatoken remembers each word that it has seen
+_FIRST = 1 << 24  # bytes
+_RENEWED = 1 << 30  # bytes, after which a new object takes over, because gigatoken remembers each word that it has seen
 _COMPARED = 1 << 9  # characters of a text that both encode
 _Form = Literal["NFC", "NFKC"]
 _FORMS: tuple[_Form, ...] = ("NFC", "NFKC")
@@ -57,7 +57,7 @@ class FastEncoder:
         self._may_be_fast = open is not None and importlib.util.find_spec("gigatoken") is not None
         self._gigatoken: Any = None
         self._kinds = np.zeros(0x110000, np.uint8)
-        self._seen = 0  # characters, since the start of the process or since gigatoken's object was made
+        self._seen = 0  # bytes, since the start of the process or since gigatoken's object was made
         self._lock = threading.RLock()
         self._fallbacks = collections.Counter[int]()
 
@@ -71,17 +71,19 @@ class FastEncoder:
         """How many texts of this thread the reference has encoded since gigatoken was ready."""
         return self._fallbacks[threading.get_ident()]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text, [tokens] int32."""
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
+        """The ids of each text, [tokens] int32; of bytes that are not UTF-8 with U+FFFD in place of these."""
+        texts = [text.encode() if isinstance(text, str) else text for text in texts]
         if not self._is_ready(sum(map(len, texts))):
             return self._by_reference(texts)
-        are_known = [self._is_known(text) for text in texts]
+        are_all = self._is_known(b"\n".join(texts))
+        are_known = [are_all or self._is_known(text) for text in texts]
         known = list(itertools.compress(texts, are_known))
-        compared = [text[:_COMPARED] for text in known[:1]]
+        compared = [text.decode()[:_COMPARED].encode() for text in known[:1]]
         found = iter(self._by_gigatoken([*compared, *known]))
-        if not all(map(np.array_equal, self._reference(compared), found)):
+        if not all(map(np.array_equal, self._reference(_as_texts(compared)), found)):
             warnings.warn(
-                f"gigatoken gives other ids than {self._name} for {compared[0]!r}. From here on texts are encoded by {self._name}."
+                f"gigatoken gives other ids than {self._name} for {compared[0].decode()!r}. From here on texts are encoded by {self._name}."
                 " Uninstall gigatoken, and write again what was written with it.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -90,12 +92,12 @@ class FastEncoder:
             return self._by_reference(texts)
         return [next(found) if is_known else self._by_reference([text])[0] for text, is_known in zip(texts, are_known)]
 
-    def _is_ready(self, characters: int) -> bool:
+    def _is_ready(self, size: int) -> bool:
         """Whether gigatoken may be asked; makes its object when it is time."""
         if not self._may_be_fast:
             return False
         with self._lock:
-            self._seen += characters
+            self._seen += size
             if self._seen > (_FIRST if self._gigatoken is None else _RENEWED):
                 self._seen = 0
                 try:
@@ -120,30 +122,38 @@ class FastEncoder:
         """The code points whose ids differ."""
         groups = [points[first : first + at_a_time] for first in range(0, len(points), at_a_time)]
         texts = ["\n".join(f"a{each}b {each} 1{each}2345\n{each}{each}.{each}'s A{each}B" for each in group) for group in groups]
-        for group, ids, own in zip(groups, self._reference(texts), self._by_gigatoken(texts)):
+        for group, ids, own in zip(groups, self._reference(texts), self._by_gigatoken([text.encode() for text in texts])):
             if not np.array_equal(ids, own):
                 yield from group if at_a_time == 1 else self._unlike(group, 1)
 
-    def _is_known(self, text: str) -> bool:
-        """Whether both libraries are known to give the same ids."""
+    def _is_known(self, text: bytes) -> bool:
+        """Whether both libraries are known to give the same ids, of a text or of all lines of it."""
         if text.isascii():
             return True
-        others = text.encode("utf-8", "surrogatepass").translate(None, _ASCII).decode("utf-8", "surrogatepass")
-        kind = self._kinds[np.frombuffer(others.encode("utf-32-le", "surrogatepass"), np.uint32)].min()
-        return kind == _ALIKE or (kind == _ALIKE_IN_FORM and self._is_in_form(text))
+        try:
+            whole = text.decode()
+        except UnicodeDecodeError:
+            return False
+        others = text.translate(None, _ASCII).decode().encode("utf-32-le")
+        kind = self._kinds[np.frombuffer(others, np.uint32)].min()
+        return kind == _ALIKE or (kind == _ALIKE_IN_FORM and self._is_in_form(whole))
 
     def _is_in_form(self, text: str) -> bool:
         return all(unicodedata.is_normalized(form, text) for form in self._forms)
 
-    def _by_reference(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _by_reference(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         if self._gigatoken is not None:
             self._fallbacks[threading.get_ident()] += len(texts)
-        return self._reference(texts)
+        return self._reference(_as_texts(texts))
 
-    def _by_gigatoken(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _by_gigatoken(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         encode = self._gigatoken.encode
         with self._lock:  # it does not take two calls at once
             return [encode(text).view(np.int32) for text in texts]
+
+
+def _as_texts(texts: Sequence[bytes]) -> list[str]:
+    return [text.decode(errors="replace") for text in texts]
 
 
 def of_tokenizer_json(tokenizer: Any) -> FastEncoder:

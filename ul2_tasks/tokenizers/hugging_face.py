@@ -64,7 +64,6 @@ class HuggingFaceVocabulary(FileVocabulary):
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """See `base.Vocabulary`."""
-        texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
         return self.tokens.encoder.encode_batch(texts)
 
     @property

@@ -55,7 +55,7 @@ class O200kVocabulary(FileVocabulary):
         return self.tokens.names.get(id) or self.tokens.encoding.decode([id])
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
-        return self.tokens.fast.encode_batch([text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts])
+        return self.tokens.fast.encode_batch(texts)
 
     @property
     def made_by(self) -> str:
