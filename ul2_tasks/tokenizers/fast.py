@@ -73,24 +73,24 @@ class FastEncoder:
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[np.ndarray]:
         """The ids of each text, [tokens] int32; of bytes that are not UTF-8 with U+FFFD in place of these."""
-        texts = [text.encode() if isinstance(text, str) else text for text in texts]
-        if not self._is_ready(sum(map(len, texts))):
-            return self._by_reference(texts)
-        are_all = self._is_known(b"\n".join(texts))
-        are_known = [are_all or self._is_known(text) for text in texts]
-        known = list(itertools.compress(texts, are_known))
-        compared = [text.decode()[:_COMPARED].encode() for text in known[:1]]
-        found = iter(self._by_gigatoken([*compared, *known]))
-        if not all(map(np.array_equal, self._reference(_as_texts(compared)), found)):
+        given = [text.encode() if isinstance(text, str) else text for text in texts]
+        if not self._is_ready(sum(map(len, given))):
+            return self._by_reference(given)
+        are_all = self._is_known(b"\n".join(given))
+        are_known = [are_all or self._is_known(text) for text in given]
+        known = list(itertools.compress(given, are_known))
+        compared = [text.decode()[:_COMPARED] for text in known[:1]]
+        found = iter(self._by_gigatoken([*map(str.encode, compared), *known]))
+        if not all(map(np.array_equal, self._reference(compared), found)):
             warnings.warn(
-                f"gigatoken gives other ids than {self._name} for {compared[0].decode()!r}. From here on texts are encoded by {self._name}."
+                f"gigatoken gives other ids than {self._name} for {compared[0]!r}. From here on texts are encoded by {self._name}."
                 " Uninstall gigatoken, and write again what was written with it.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             self._may_be_fast = False
-            return self._by_reference(texts)
-        return [next(found) if is_known else self._by_reference([text])[0] for text, is_known in zip(texts, are_known)]
+            return self._by_reference(given)
+        return [next(found) if is_known else self._by_reference([text])[0] for text, is_known in zip(given, are_known)]
 
     def _is_ready(self, size: int) -> bool:
         """Whether gigatoken may be asked; makes its object when it is time."""
@@ -144,16 +144,12 @@ class FastEncoder:
     def _by_reference(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         if self._gigatoken is not None:
             self._fallbacks[threading.get_ident()] += len(texts)
-        return self._reference(_as_texts(texts))
+        return self._reference([text.decode(errors="replace") for text in texts])
 
     def _by_gigatoken(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         encode = self._gigatoken.encode
         with self._lock:  # it does not take two calls at once
             return [encode(text).view(np.int32) for text in texts]
-
-
-def _as_texts(texts: Sequence[bytes]) -> list[str]:
-    return [text.decode(errors="replace") for text in texts]
 
 
 def of_tokenizer_json(tokenizer: Any) -> FastEncoder:
