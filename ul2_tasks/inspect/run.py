@@ -113,7 +113,12 @@ class Run:
     def steps(self) -> Steps | None:
         """The elements of each step, counted from the first one; None where there is no batch size."""
         schedule = None if self.is_beginning else self._whole.describe().get("schedule")
-        if isinstance(schedule, dict) and self.batch_size in (None, schedule["batch_size"]):
+        if isinstance(schedule, dict):
+            if self.batch_size not in (None, size := schedule["batch_size"]):
+                raise ValueError(
+                    f"--batch_size must be that of the schedule of {self.name!r}, {size}, got {self.batch_size}. Leave it out, or"
+                    f" pass mix(.., batch_size={self.batch_size})."
+                )
             return Steps.of_record(schedule)
         return None if self.batch_size is None else Steps.of(self.batch_size)
 

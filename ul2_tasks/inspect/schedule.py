@@ -57,11 +57,6 @@ def schedule_of(run: Run) -> list[StageOfCorpus]:
     told = found.describe().get("schedule")
     if not isinstance(told, dict):
         raise ValueError(f"the mixture must have a schedule, and {run.name!r} has none. Pass mix(.., schedule=[..]).")
-    if run.batch_size not in (None, told["batch_size"]):
-        raise ValueError(
-            f"--batch_size must be that of the schedule, {told['batch_size']}, got {run.batch_size}. Leave it out, or pass"
-            f" mix(.., batch_size={run.batch_size})."
-        )
     numbering, steps, first_step = found.numbering, Steps.of_record(told), run.first_step
     rows, mix = [], numbering.mix
     sizes = {corpus.name: corpus.store.tokens for corpus in numbering.corpora}
