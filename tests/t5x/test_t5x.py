@@ -32,6 +32,7 @@ from ul2_tasks import (
     register_chat,
 )
 from ul2_tasks.corpus.build_cache import build
+from ul2_tasks.inspect.run import read_record, run_of
 from ul2_tasks.random_access import windows
 from ul2_tasks.t5x.dataset import RUN_RECORD
 
@@ -396,6 +397,8 @@ def test_a_stage_with_other_lengths_and_another_batch_begins_at_a_restart(mixtur
     whole = batches_at_step(tmp_path, name, count=3, **settings)
     shares = [batches_at_step(tmp_path, name, host, 2, count=3, **settings) for host in range(2)]
     assert [list(itertools.chain(*zip(*parts))) for parts in zip(*shares)] == whole
+    run = run_of(read_record(str(tmp_path)))
+    assert (run.numbers(4), run.numbers(6), run.step_of(45)) == (range(32, 40), range(44, 48), 6)
     for row, made in zip(itertools.chain(*whole), found[44:], strict=True):
         assert f"'decoder_target_tokens': {made['targets'].tolist()}" in row
 
