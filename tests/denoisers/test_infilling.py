@@ -58,9 +58,39 @@ def test_a_thousand_documents_are_filled_in_as_it_is_published(loss):
     assert 220 < orders[True, True] < 340  # 280, and where the prefix is empty
 
 
-def test_a_thousand_documents_are_cut_at_characters():
+@pytest.mark.parametrize("borders", ["words", "lines", "sentences", "characters"])
+def test_a_loss_on_the_middle_alone_is_of_the_same_sequence_whatever_the_borders(borders):
+    """Of each document once, also packed: what a row has is no longer than it was taken to be."""
+    found = {}
+    for loss in ("all", "middle"):
+        denoiser = FIMDenoiser(tokens=MARKS, rate=0.9, borders=borders, loss=loss, keep_first=2)
+        mixture = ul2_tasks.Mixture("cut", denoisers=[denoiser], merge_examples=False)
+        lengths = {"inputs": 300, "targets": 300}
+        found[loss] = ul2_tasks.examples(mixture, lengths, shuffle=False)
+        rows = ul2_tasks.examples(mixture, lengths, shuffle=False, pack=True)
+        of_rows = sorted(ids for row in rows for ids in parts_of(row))
+        assert of_rows == sorted((*each["inputs"].tolist(), -1, *each["targets"].tolist()) for each in found[loss])
+    filled = 0
+    of_all = {(*each["inputs"].tolist(), *each["targets"].tolist()) for each in found["all"]}
+    for each in found["middle"]:
+        sequence = (*each["inputs"].tolist(), *each["targets"].tolist())
+        filled += MID in sequence
+        assert MID not in each["targets"]
+        assert sequence in of_all or len(sequence) > 250, "long documents are cut into other pieces"
+    assert filled > 300
+
+
+def parts_of(row) -> list[tuple[int, ...]]:
+    """The examples of a packed row, each with -1 between its inputs and its targets."""
+    of = {key: row[f"{key}_segment_ids"] for key in ("inputs", "targets")}
+    numbers = range(1, of["targets"].max() + 1)
+    return [(*row["inputs"][of["inputs"] == n].tolist(), -1, *row["targets"][of["targets"] == n].tolist()) for n in numbers]
+
+
+@pytest.mark.parametrize("loss", ["all", "middle"])
+def test_a_thousand_documents_are_cut_at_characters(loss):
     """Where a half of a token is no token the cut is at the nearest character where both are; the halves are the text's."""
-    denoiser = FIMDenoiser(tokens=MARKS, rate=1, borders="characters")
+    denoiser = FIMDenoiser(tokens=MARKS, rate=1, borders="characters", loss=loss)
     special, spelled = special_tokens(VOCABULARY, None, own=MARKS), text_bytes(VOCABULARY, range(260, VOCABULARY.vocab_size))
     special, pieces = dataclasses.replace(special, borders=border_table(VOCABULARY, "characters")), {*spelled.values()}
     generator, within = np.random.default_rng(0), 0
@@ -87,6 +117,9 @@ def test_a_thousand_documents_are_cut_at_characters():
         text = "".join(tokens)
         parts = [text[one:other], text[other:]] if not is_spm else [text[:other], text[other:]]
         suffix, middle = sequence.index(SUF), sequence.index(MID)
+        if loss == "middle":  # after the prefix of SPM, which ends where the first cut is
+            of_prefix = next(n for n in range(length + 1) if sum(map(len, tokens[:n])) == one) if is_spm else 0
+            assert len(example["inputs"]) == middle + 1 + of_prefix
         found = ["".join(spelled[id].decode() for id in ids) for ids in (sequence[middle + 1 : -1], sequence[suffix + 1 : middle])]
         assert found == parts
         within += len(sequence) > length + 4

@@ -47,7 +47,9 @@ from ul2_tasks.tokenizers.special_ids import SpecialTokens, special_tokens
 SEED = 5
 LENGTHS = {"inputs": 40, "targets": 40}
 R1, S = T5GEMMA2[::4]
-FIM = ul2_tasks.FIMDenoiser(mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8)
+FIM = ul2_tasks.FIMDenoiser(
+    mode="[X]", tokens=("<extra_id_0>", "<extra_id_1>", "<extra_id_2>"), loss="middle", rate=0.8, borders="words"
+)
 NOISED = (
     *(kind(mode="[X]", mask="<extra_id_0>") for kind in (ul2_tasks.MaskDiffusion, ul2_tasks.BlockDiffusion)),
     *(kind(mode="[X]", block_length=8) for kind in (ul2_tasks.UniformDiffusion, ul2_tasks.CanvasDiffusion)),

@@ -58,7 +58,8 @@ class FIMDenoiser(Denoiser):
             they are.
         borders: None, to cut between any two tokens; "words", "lines" or "sentences", where these begin; or "characters", also
             within a token, at the nearest character where both halves are tokens. The cut that SPM does not mark is between tokens,
-            and a document where two tokens at a cut could be taken for halves stays as it is. The loss is then on "all".
+            and a document where two tokens at a cut could be taken for halves stays as it is. With a loss on the "middle" rows are
+            then packed as if inputs and targets had all tokens each.
     """
 
     name: str = "fim"
@@ -82,7 +83,6 @@ class FIMDenoiser(Denoiser):
         self._check("loss", f"one of {_LOSSES}", self.loss in _LOSSES)
         self._check("keep_first", "an integer of at least 0", is_integer(self.keep_first, at_least=0))
         self._check("borders", f"None or one of {(*BORDERS, CHARACTERS)}", self.borders in (None, *BORDERS, CHARACTERS))
-        self._check("loss", "'all' with borders", self.loss == "all" or self.borders is None)
         known = self.tokens in FIM_TOKENS if isinstance(self.tokens, str) else len(self.tokens) in (3, 4)
         self._check("tokens", f"one of {[*FIM_TOKENS]}, or 3 or 4 tokens", known)
 
@@ -99,9 +99,10 @@ class FIMDenoiser(Denoiser):
         return (0 if self.loss == "middle" else length), length
 
     def example_lengths(self, length: int, mode_tokens: int, add_eos: tuple[bool, bool] = (True, True)) -> tuple[int, int]:
+        halves = 2 * (self.borders == CHARACTERS)
         if self.loss == "middle":
-            return mode_tokens + length + 3, length + add_eos[1]
-        return mode_tokens + 1, length + 2 + 2 * (self.borders == CHARACTERS) + add_eos[1]
+            return mode_tokens + length + 3 + halves, length + halves + add_eos[1]
+        return mode_tokens + 1, length + 2 + halves + add_eos[1]
 
     def own_recipe(self, special: SpecialTokens, add_eos: tuple[bool, bool]) -> Filling:
         mode, marks, end = special.mode, special.sentinels[:3], special.ending if add_eos[1] else []
@@ -256,10 +257,19 @@ def _cuts(filling, text, key):
 
 
 @part_of_compiled
+def _moves_middle(filling):
+    """Whether the place of a loss on the middle is known by the tokens alone."""
+    return not filling.is_all and (len(filling.borders) > 0 or len(filling.firsts) > 0)
+
+
+@part_of_compiled
 def _sizes(filling, length, key):
     """How many ids of a sequence, without the mode, are inputs, and how many are targets, at most."""
     is_filled, _, start, stop = _draw_cuts(filling, length, key)
-    whole = length + (len(filling.marks) + 2 * (len(filling.firsts) > 0)) * is_filled
+    halves = 2 * (len(filling.firsts) > 0)
+    whole = length + (len(filling.marks) + halves) * is_filled
+    if is_filled and _moves_middle(filling):
+        return whole, length + halves + len(filling.end)
     inputs = 1 if filling.is_all or not is_filled else whole - (stop - start)
     return inputs, whole - inputs + len(filling.end)
 
@@ -281,10 +291,13 @@ def sizes_of_tokens(filling, tokens, starts, pieces, firsts, keys):
     for example in range(len(keys)):
         length, token = np.int64(pieces[firsts[example]]), starts[example]
         sizes[example] = _sizes(filling, length, keys[example])
-        if len(filling.firsts) > 0:
+        if len(filling.firsts) > 0 or _moves_middle(filling):
             is_filled, _, start, stop, first, second = _cuts(filling, tokens[token : token + length], keys[example])
             halves = (first[0] >= 0 and start < stop) + (second[0] >= 0)
-            sizes[example, 1] = length - 1 + (len(filling.marks) + halves) * is_filled + len(filling.end)
+            whole = length + (len(filling.marks) + halves) * is_filled
+            middle = stop - start + (second[0] >= 0) if start < stop or first[0] != second[0] else 0
+            sizes[example, 0] = 1 if filling.is_all or not is_filled else whole - middle
+            sizes[example, 1] = whole - sizes[example, 0] + len(filling.end)
         sizes[example, 0] += len(filling.mode)
     return sizes
 
@@ -298,6 +311,7 @@ def write_filled(filling, tokens, starts, pieces, firsts, keys, rows, places, in
         length, key, token = np.int64(pieces[firsts[example]]), keys[example], starts[example]
         is_filled, is_spm, start, stop, first, second = _cuts(filling, tokens[token : token + length], key)
         at, prefix = copied(tokens, token, filling.keep_first if is_filled else length, whole, 0), start - filling.keep_first
+        middle = 1
         if is_filled:
             at = copied(marks, 0, 1, whole, at)
             if not is_spm:
@@ -306,12 +320,12 @@ def write_filled(filling, tokens, starts, pieces, firsts, keys, rows, places, in
             skipped, at = _after(second, tokens, token, stop, at, whole)
             at = copied(tokens, token + stop + skipped, length - stop - skipped, whole, at)
             at = copied(marks, 2, 1, whole, at)
-            at = copied(tokens, token + filling.keep_first, prefix, whole, at) if is_spm else at
+            at = middle = copied(tokens, token + filling.keep_first, prefix, whole, at) if is_spm else at
             if start < stop or first[0] != second[0]:
                 skipped, at = _after(first, tokens, token, start, at, whole)
                 at = copied(tokens, token + start + skipped, stop - start - skipped, whole, at)
                 at = _before(second, tokens, token, stop, at, whole)
-        of_inputs = at - (stop - start) if is_filled and not filling.is_all else 1
+        of_inputs = 1 if filling.is_all else middle
         row, (place_of_inputs, target) = rows[example], places[example]
         place = copied(mode, 0, len(mode), inputs[row], place_of_inputs)
         place = copied(whole, 0, of_inputs, inputs[row], place)
