@@ -2,6 +2,7 @@
 
 import pytest
 import seqio
+import tensorflow as tf
 
 import ul2_tasks
 from tests.support import byte_vocabulary
@@ -77,6 +78,22 @@ def test_what_is_no_schedule_is_rejected(arguments, named):
 def test_what_is_no_stage_is_rejected(arguments, named):
     with pytest.raises(ValueError, match=named):
         Stage(**arguments)
+
+
+@pytest.mark.parametrize("num_epochs", [1, None])
+def test_seqio_reads_what_has_the_lengths_that_are_asked_for_and_then_says_where_to_restart(num_epochs):
+    short, long = ({"inputs": length, "targets": length} for length in (64, 160))
+    if "staged_lengths_mix" not in seqio.MixtureRegistry.names():
+        source = MemoryDataSource(lambda: [f"text {number} " * 9 for number in range(90)], validation=0.2)
+        text = register("staged_text", source, BYTES, (R1, S), modes=MODES)
+        stages = [Stage(0, {text: 1}, lengths=short), Stage(4, {text: 1}, lengths=long)]
+        mix("staged_lengths", schedule=stages, batch_size=8, steps=9)
+    mixture, given = seqio.MixtureRegistry.get("staged_lengths_mix"), []
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"sequence_length must be .*160.* from element 32 .*got .*64"):
+        given.extend(mixture.get_dataset(short, "train", seed=0, num_epochs=num_epochs).as_numpy_iterator())
+    assert 0 < len(given) <= 32
+    of_validation = mixture.get_dataset({"inputs": 70, "targets": 70}, "validation", seed=0, num_epochs=1)
+    assert all(len(each["inputs"]) <= 70 for each in of_validation.as_numpy_iterator())
 
 
 def test_a_schedule_has_denoising_tasks_alone():

@@ -225,7 +225,7 @@ class Mix(Description):
         staged = own or [(0, dict(sequence_length))]
         if {**sequence_length} not in (lengths := [each for _, each in staged]):
             raise ValueError(
-                f"sequence_length must be that of a stage of {self.name!r}, {' or '.join(map(str, lengths))}, got"
+                f"sequence_length must be that of a stage of {self.name!r}, {' or '.join(dict.fromkeys(map(str, lengths)))}, got"
                 f" {dict(sequence_length)}."
             )
         least, stages = {key: min(each[key] for each in lengths) for key in lengths[0]}, []

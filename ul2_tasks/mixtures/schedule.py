@@ -54,8 +54,9 @@ class Stage(Generic[_Of]):
             )
         if self.batch_size is not None and not is_integer(self.batch_size, at_least=1):
             raise ValueError(f"batch_size must be an integer of at least 1, or None, got {self.batch_size!r}.")
-        lengths = dict(self.lengths)
-        if not all(is_integer(length, at_least=1) for length in lengths.values()):
+        is_mapping = isinstance(self.lengths, Mapping | tuple)  # a tuple of pairs, as it becomes
+        lengths = dict(self.lengths) if is_mapping else {}
+        if not is_mapping or not all(is_integer(length, at_least=1) for length in lengths.values()):
             raise ValueError(f"lengths must be integers of at least 1 by feature, got {self.lengths!r}. Give such as {_LENGTHS}.")
         object.__setattr__(self, "lengths", tuple(sorted((key, int(length)) for key, length in lengths.items())))
         object.__setattr__(self, "batch_size", self.batch_size and int(self.batch_size))

@@ -151,10 +151,11 @@ class Reading:
 
             def made(first: np.ndarray) -> list[np.ndarray]:
                 own = np.arange(int(first), min(int(first) + at_a_time, stop, max(until, int(first) + 1)))
-                self._check_form(own[:1], until)
+                self._check_form(int(first), until)
                 return list(make(numbering, numbering.slots(self.share.numbers(own))).values())
 
-            count, start = -(-(stop - self.first) // at_a_time), np.array([self.first], np.int64)
+            # One batch more where a stage of another form follows, which it tells.
+            count, start = -(-(stop - self.first) // at_a_time) + (until < stop), np.array([self.first], np.int64)
             firsts = _scan(count, start, lambda state: (state + at_a_time, state[0]), told, self.has_seed)
             batches = firsts.map(lambda first: batch_of(python_op(made, [first], dtypes)), num_parallel_calls=tf.data.AUTOTUNE)
         # Slices would cost less, but one that is kept keeps all that was made with it.
@@ -165,17 +166,24 @@ class Reading:
             elements = elements.map(self._without_padding, num_parallel_calls=tf.data.AUTOTUNE)
         return known(elements, Facts(shift, self))
 
-    def _check_form(self, own: np.ndarray, until: int) -> None:
-        """Raises a ValueError for the first element of some, if any, where it has rows or batches of another form."""
-        numbers = self.share.numbers(np.minimum(own, until))
-        lengths = [each for each, _ in self.numbering.by_lengths(numbers, self.sequence_length)] if len(own) else []
-        if (own >= until).any() or any(each != self.sequence_length for each in lengths):
-            step = f"step {self.steps.step(int(numbers[0]))}, " if self.steps else ""
-            raise ValueError(
-                f"sequence_length and batch_size must be those of {step}element {int(numbers[0]):,} of the schedule, whose lengths"
-                f" are {dict(lengths[0])}, got {dict(self.sequence_length)}. Restart there with these. See"
-                " docs/guides/train_with_t5x.md#change-lengths-and-the-batch-size."
+    def _check_form(self, first: int, until: int) -> None:
+        """Raises a ValueError where elements from one of this host's on have rows or batches of another form than are read."""
+        number, begun = (int(self.share.numbers(np.array([each]))[0]) for each in (min(first, until), self.first))
+        ((lengths, _),) = self.numbering.by_lengths(np.array([number]), self.sequence_length)
+        if first < until and lengths == self.sequence_length:
+            return
+        now, before = dict(lengths), dict(self.sequence_length)
+        where, read = f"from element {number:,} of the schedule on,", ""
+        if self.steps:
+            sizes = [self.steps.size(self.steps.step(each)) for each in (number, begun)]
+            where, read = (
+                f"in batches of {sizes[0]} from step {self.steps.step(number)}, element {number:,},",
+                f" in batches of {sizes[1]}",
             )
+        raise ValueError(
+            f"sequence_length must be {now} {where} got {before}{read}. Restart at that step with these. See"
+            " docs/guides/train_with_t5x.md#change-lengths-and-the-batch-size."
+        )
 
     def _told(self, at_a_time: int) -> str:
         """The fingerprint of an iterator's state, which counts in batches of this size, and in this host's elements."""
