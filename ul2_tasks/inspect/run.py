@@ -15,6 +15,7 @@ from ul2_tasks.jobs.manifest import differences, load_object
 from ul2_tasks.mixtures.chat import Chat
 from ul2_tasks.mixtures.examples import examples
 from ul2_tasks.mixtures.mixture import Mixture
+from ul2_tasks.mixtures.names import as_description
 from ul2_tasks.order.steps import Steps
 from ul2_tasks.random_access.exclude import Documents, leave_out, list_name
 from ul2_tasks.random_access.fingerprint import NUMBERED_VERSION, steps_of
@@ -112,15 +113,15 @@ class Run:
     @cached_property
     def steps(self) -> Steps | None:
         """The elements of each step, counted from the first one; None where there is no batch size."""
-        schedule = None if self.is_beginning else self._whole.describe().get("schedule")
-        if isinstance(schedule, dict):
-            if self.batch_size not in (None, size := schedule["batch_size"]):
-                raise ValueError(
-                    f"--batch_size must be that of the schedule of {self.name!r}, {size}, got {self.batch_size}. Leave it out, or"
-                    f" pass mix(.., batch_size={self.batch_size})."
-                )
-            return Steps.of_record(schedule)
-        return None if self.batch_size is None else Steps.of(self.batch_size)
+        planned = None if self.is_beginning else getattr(as_description(self.mixture), "planned", None)
+        if planned is None:
+            return None if self.batch_size is None else Steps.of(self.batch_size)
+        if self.batch_size not in (None, size := planned.in_steps.size(0)):
+            raise ValueError(
+                f"--batch_size must be that of the schedule of {self.name!r}, {size}, got {self.batch_size}. Leave it out, or"
+                f" pass mix(.., batch_size={self.batch_size})."
+            )
+        return planned.in_steps
 
     def in_words(self, step: int, host: tuple[int, int] = (0, 1)) -> str:
         """Which examples, or rows, a step has; empty without a batch size."""
@@ -153,7 +154,10 @@ class Run:
 
 
 def numbers_of_step(step: int, steps: int | Steps | None, host: tuple[int, int] = (0, 1), first_step: int = 0) -> range:
-    """The numbers of what a host reads at a step, of these or of a batch size. Raises a ValueError where there is none."""
+    """The numbers of what a host reads at a step, over all epochs. `steps` may be one batch size.
+
+    Raises a ValueError where there is no such step.
+    """
     if steps is None:
         raise ValueError("a step needs a batch size, and there is none. Pass --batch_size, or --run with the folder of a run.")
     if step < first_step:

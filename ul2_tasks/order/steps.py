@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from ul2_tasks.cached import cached_property
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +52,23 @@ class Steps:
     def element(self, step: int) -> int:
         """The first element of a step."""
         at = self._at(step)
-        before = sum((following - first) * size for (first, size), (following, _) in zip(self.sizes[:at], self.sizes[1:]))
-        return before + (step - self.sizes[at][0]) * self.sizes[at][1]
+        return self._elements[at] + (step - self._steps[at]) * self.sizes[at][1]
 
     def step(self, element: int) -> int:
         """The step that has an element."""
-        firsts = [self.element(first) for first, _ in self.sizes]
-        at = max(0, bisect.bisect_right(firsts, element) - 1)
-        return self.sizes[at][0] + (element - firsts[at]) // self.sizes[at][1]
+        at = max(0, bisect.bisect_right(self._elements, element) - 1)
+        return self._steps[at] + (element - self._elements[at]) // self.sizes[at][1]
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """The first step of each size."""
+        return [first for first, _ in self.sizes]
+
+    @cached_property
+    def _elements(self) -> list[int]:
+        """The first element of each size."""
+        own = ((following - first) * size for (first, size), following in zip(self.sizes, self._steps[1:]))
+        return [*itertools.accumulate(own, initial=0)]
 
     def _at(self, step: int) -> int:
-        return max(0, bisect.bisect_right([first for first, _ in self.sizes], step) - 1)
+        return max(0, bisect.bisect_right(self._steps, step) - 1)

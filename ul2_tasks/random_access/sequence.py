@@ -162,11 +162,11 @@ class Examples(Sequence[dict[str, np.ndarray | str]]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray | str]]:
         """Returns the elements at several indices, made together, which costs a tenth of one after the other."""
-        numbers = self._numbers(indices) if len(indices) else np.zeros([0], np.int64)
-        of_lengths = self.numbering.by_lengths(numbers, self.budgets) if len(numbers) else []
-        if len(of_lengths) == 1:
-            return self._elements(numbers)
-        found = {at: each for _, of in of_lengths for at, each in zip(of.tolist(), self._elements(numbers[of]))}
+        if not len(indices):
+            return []
+        numbers, found = self._numbers(indices), dict[int, dict[str, np.ndarray | str]]()
+        for _, of in self.numbering.by_lengths(numbers, self.budgets):
+            found |= zip(of.tolist(), self._elements(numbers[of]))
         return [found[at] for at in range(len(numbers))]
 
     def _elements(self, numbers: np.ndarray) -> list[dict[str, np.ndarray | str]]:
