@@ -58,8 +58,8 @@ class FIMDenoiser(Denoiser):
             they are.
         borders: None, to cut between any two tokens; "words", "lines" or "sentences", where these begin; or "characters", also
             within a token, at the nearest character where both halves are tokens. The cut that SPM does not mark is between tokens,
-            and a document where two tokens at a cut could be taken for halves stays as it is. With a loss on the "middle" rows are
-            then packed as if inputs and targets had all tokens each.
+            and a document where two tokens at a cut could be taken for halves stays as it is. With a loss on the "middle",
+            packed rows then leave room for all tokens in both inputs and targets.
     """
 
     name: str = "fim"
@@ -258,7 +258,7 @@ def _cuts(filling, text, key):
 
 @part_of_compiled
 def _moves_middle(filling):
-    """Whether the place of a loss on the middle is known by the tokens alone."""
+    """Whether only the tokens tell where the middle begins, which alone has a loss."""
     return not filling.is_all and (len(filling.borders) > 0 or len(filling.firsts) > 0)
 
 

@@ -50,7 +50,7 @@ def examples(
         mixture: a `Mixture`, a `Mix` of several, a `Chat` or an `ImageText`; or the name of a mixture that `register` or `mix`
             returned, or of one of its tasks.
         sequence_length: {"inputs": int, "targets": int}, the lengths in tokens. Of a `Chat` they make replies, and {"tokens": int}
-            makes chats. Of a schedule whose stages have lengths, those of one of them; of another split than "train" any.
+            makes chats. A schedule whose stages have lengths takes those of one of them, and any for another split than "train".
         split: the split of the corpora.
         seed: an integer; another one gives another order and other masks.
         shuffle: whether examples come in a pseudo-random permutation of all of an epoch; else in the order of the corpus.

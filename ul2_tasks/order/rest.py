@@ -26,8 +26,10 @@ _AT_ONCE = 1 << 20  # elements
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rest(Order):
-    """The tokens [start, stop) of ascending ranges, [n] int64, none of which touch: the rest of a round, of which there are so many
-    in an epoch, and `of_round` which part of it. Of its epochs only that of the round is read."""
+    """The tokens of ranges [start, stop), [n] int64, ascending and apart, which are not read yet of a round.
+
+    `of_rounds` is how many rounds an epoch has, and `of_round` which part of its round it is. Only the epoch of its round is read.
+    """
 
     starts: np.ndarray = dataclasses.field(kw_only=True, repr=False)
     stops: np.ndarray = dataclasses.field(kw_only=True, repr=False)
@@ -75,7 +77,7 @@ class Rest(Order):
 
 
 def rest_of(before: Order | Rows, index: int, after: Order) -> Rest:
-    """What the elements from one on, and before the next round, have of a round, in the cycle and the lengths of another order."""
+    """Cuts the tokens of the elements from `index` to the end of its round as another order does."""
     order = before.order if isinstance(before, Rows) else before
     number = before.round_of(index)
     first, stop = before.first_of(number), before.first_of(number + 1)

@@ -30,8 +30,8 @@ def leaving_out_of(
     batch_size: int | Steps | None = None,
     first_step: int = 0,
 ) -> LeavingOut:
-    """What is left out of a numbering by `exclude` and `skip`, see `examples`; `first_step` is that of the first element, from
-    which steps count that have batch sizes of their own.
+    """What is left out of a numbering by `exclude` and `skip`, see `examples`; `first_step` is that of the first element,
+    which is step 0 of `Steps` in place of a batch size.
 
     Logs how many documents these are, and how many examples of an epoch get other tokens; warns of what is in no corpus. Raises a
     ValueError for steps without a batch size, steps of before the first, and what is no list.

@@ -127,7 +127,7 @@ class FastEncoder:
                 yield from group if at_a_time == 1 else self._unlike(group, 1)
 
     def _is_known(self, text: bytes) -> bool:
-        """Whether both libraries are known to give the same ids, of a text or of all lines of it."""
+        """Whether both libraries are known to give the same ids of a text, and of each of its lines."""
         if text.isascii():
             return True
         try:
